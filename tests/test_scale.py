@@ -37,34 +37,36 @@ def test_what_is_taken_from_the_code_is_as_the_code_has_it() -> None:
     assert MAX_PARTITIONS == 10_000, "docs/scale.md says so"
 
 
-def test_flushes_cost_more_in_many_partitions_and_bytes_do_not() -> None:
+def test_slices_cost_more_in_many_partitions_and_bytes_do_not() -> None:
     few = Load(name="", gb_per_sec=1, partitions=100, busy=100, brokers=3)
     many = dataclasses.replace(few, partitions=10_000, busy=10_000)
     assert scale.byte_cores(few) == scale.byte_cores(many) == pytest.approx(2.0 + 2 * 0.37)
-    assert few.flushes_per_sec == pytest.approx(1e9 / (4 << 20))  # segments are full before the interval ends
-    assert many.flushes_per_sec == pytest.approx(10_000 / 0.6)
-    assert scale.flush_cores(many) / scale.flush_cores(few) == pytest.approx(69.9, rel=0.01)
+    assert few.entries_per_sec == many.entries_per_sec == pytest.approx(1e9 / (8 << 20))  # entries are full
+    assert many.slices_per_sec == pytest.approx(100 * few.slices_per_sec)
+    assert scale.flush_cores(many) > 10 * scale.flush_cores(few)
 
 
-def test_a_longer_interval_makes_fewer_flushes() -> None:
+def test_longer_interval_saves_nothing_below_the_budget() -> None:
     seldom = dataclasses.replace(HUNDRED_BROKERS, flush_interval_ms=5_000)
-    assert seldom.flushes_per_sec < HUNDRED_BROKERS.flushes_per_sec / 8
-    assert seldom.dollars_a_month < HUNDRED_BROKERS.dollars_a_month / 8
-    assert seldom.etcd_bytes() < HUNDRED_BROKERS.etcd_bytes() / 8
+    assert seldom.entries_per_sec == HUNDRED_BROKERS.entries_per_sec == 400
+
+
+def test_etcd_pays_for_partitions_once_a_minute() -> None:
+    many = dataclasses.replace(ONE_GB, partitions=10_000, busy=10_000)
+    assert ONE_GB.etcd_share(MEASURED) < many.etcd_share(MEASURED) < 5 * ONE_GB.etcd_share(MEASURED)
+    assert many.etcd_bytes() == pytest.approx(10 * ONE_GB.etcd_bytes())
 
 
 def test_what_is_past_a_limit_is_bold() -> None:
     rows = {name: shares for name, *shares in scale.target_rows()}
-    first = rows["transactions of one etcd"]
-    names = [load.name for load in scale.TARGETS]
-    bold = {name for name, share in zip(names, first, strict=True) if share.startswith("**")}
-    assert bold == {HUNDRED_BROKERS.name, MANY_BUSY.name}
-    assert first[0] == f"{ONE_GB.flushes_per_sec / MEASURED.etcd_transactions_per_sec * 100:.0f} %"
+    assert not any("**" in share for shares in rows.values() for share in shares)
+    assert scale._percent(1.01) == "**101 %**"
+    assert rows["one etcd's transactions"][0] == f"{ONE_GB.etcd_share(MEASURED) * 100:.0f} %"
 
 
 def test_other_figures_give_other_answers() -> None:
-    dearer = dataclasses.replace(MEASURED, flush_cpu_ms=MEASURED.flush_cpu_ms * 2)
-    assert scale.brokers_needed(ONE_GB, dearer) > 1.5 * scale.brokers_needed(ONE_GB)
+    dearer = dataclasses.replace(MEASURED, slice_cpu_ms=MEASURED.slice_cpu_ms * 2)
+    assert scale.brokers_needed(MANY_BUSY, dearer) > 1.5 * scale.brokers_needed(MANY_BUSY)
     quicker = dataclasses.replace(MEASURED, preferred_cpu_us_per_ranked_partition=0.0)
     assert scale.preferred_sec(100_000, 100) == pytest.approx(0.26)
     assert scale.held_up_sec(100_000, 100) == pytest.approx(0.026)

@@ -30,7 +30,7 @@ async def test_every_get_of_the_slow_store_waits(tmp_path: Path) -> None:
 
 def test_it_measures_every_kind_of_read(tmp_path: Path) -> None:
     arguments = [
-        "--segments", "4", "--records", "3", "--size", "100", "--get-ms", "1", "--consumers", "2",
+        "--slices", "4", "--records", "3", "--size", "100", "--get-ms", "1", "--consumers", "2",
         "--tail-records", "3", "--warm-passes", "1", "--repeat", "1", "--work-dir", str(tmp_path),
         "--json", str(tmp_path / "reads.json"),
     ]  # fmt: skip
@@ -40,10 +40,10 @@ def test_it_measures_every_kind_of_read(tmp_path: Path) -> None:
         (row["workload"], row["metric"]): row["value"]
         for row in json.loads((tmp_path / "reads.json").read_text())["measurements"]
     }
-    assert measured["one GET at a time", "ms per segment"] >= 1
+    assert measured["one GET at a time", "ms per slice"] >= 1
     assert measured["many GETs at a time", "s"] > 0
     for cold in ("cold, 1 consumer", "cold, 2 consumers at once"):
-        assert measured[cold, "GETs per segment"] > 0
+        assert measured[cold, "GETs per slice"] > 0
         assert measured[cold, "Fetch requests"] >= 1
     assert measured["warm, from the beginning", "MB/s"] > 0
     assert measured["warm, at the tail", "GETs"] == 0

@@ -8,7 +8,10 @@ import pytest
 
 from kafscale.broker import stores
 from kafscale.errors import ObjectNotFoundError, StartupError
+from kafscale.formats.journal_keys import entry_key, gathered_key
 from kafscale.metadata.store import Put
+from kafscale.ops.metrics import Metrics
+from kafscale.ops.prices import Operation
 from kafscale.settings.broker import Settings, load_settings
 from tests.support.ports import free_port
 from tests.support.s3_install import s3_server_missing
@@ -64,3 +67,33 @@ async def test_objects_come_from_the_replica_first(tmp_path: Path) -> None:
         away = load_settings(settings | {"KAFSCALE_S3_READ_ENDPOINT": f"http://127.0.0.1:{free_port()}"})
         assert await read(away, "n/both") == primary.name.encode()
         assert await read(load_settings(data | primary.settings), "n/both") == primary.name.encode()
+
+
+@pytest.mark.parametrize(
+    ("bucket", "key", "dollars"),
+    [
+        (None, gathered_key("default", "j", 0), 1.0),
+        (None, entry_key("default", "j", 0), 1.0),
+        ("journals", gathered_key("default", "x-j", 0), 1.0),
+        ("journals", entry_key("default", "x-j", 0), 2.0),
+        # Of a journal that was begun before there was a journal bucket.
+        ("journals", entry_key("default", "j", 0), 1.0),
+    ],
+)
+def test_costs_are_shared_in_the_bucket_that_is_asked(
+    tmp_path: Path, bucket: str | None, key: str, dollars: float
+) -> None:
+    data = {"KAFSCALE_DATA_DIR": str(tmp_path), "KAFSCALE_S3_BUCKET": "records"}
+    data |= {"KAFSCALE_PRICE_PER_1000_PUTS": "1000"}
+    if bucket is not None:
+        data |= {"KAFSCALE_JOURNAL_BUCKET": bucket, "KAFSCALE_JOURNAL_PRICE_PER_1000_PUTS": "2000"}
+    metrics = Metrics()
+    meters = stores.request_meters(load_settings(data), metrics)
+    assert meters is not None
+    meter = meters.journals if dollars == 2 else meters.records
+    with meters.shared(key, [("orders", 10), ("clicks", 10)]):
+        meter.sent(Operation.PUT_OBJECT, key)
+    assert {name: costs.put for name, costs in metrics.topic_costs.items()} == {
+        "orders": dollars / 2,
+        "clicks": dollars / 2,
+    }

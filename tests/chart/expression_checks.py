@@ -10,7 +10,7 @@ from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.objects import memory_store as objects_memory
 from kafscale.objects.measured_store import MeasuredObjectStore
 from kafscale.operator.etcd.seen import CORRUPT, NO_SPACE
-from kafscale.operator.topics.status import Phase
+from kafscale.operator.resource_status import Phase
 from kafscale.ops import metrics as counted
 from kafscale.ops.metric_families import MetricType
 from kafscale.ops.request_stages import FetchStage, ProduceStage
@@ -55,6 +55,7 @@ _VALUES: Final[Mapping[tuple[str, str], Set[str]]] = {
     ("kafscale_cache_misses_total", "cache"): {"segment", "index"},
     ("kafscale_groups", "state"): set(GroupState),
     ("kafscale_topic_resources", "phase"): set(Phase),
+    ("kafscale_user_resources", "phase"): set(Phase),
     ("kafscale_etcd_alarm", "alarm"): {NO_SPACE, CORRUPT},
     ("up", "component"): {"broker", "etcd", "operator"},
 }

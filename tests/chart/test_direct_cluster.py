@@ -118,6 +118,33 @@ SPECS: dict[str, dict[str, Any]] = {
         "config": {"shutdownTimeoutMs": 118000},
     },
     "the least time to stop": with_brokers(terminationGracePeriodSeconds=15),
+    "plaintext": {**LEAST, "security": {"protocol": "PLAINTEXT"}},
+    "plaintext, and another one beside it": {
+        **with_brokers(external={"hostTemplate": "k-{id}.example.com"}, networkPolicy={"clients": [{}]}),
+        "security": {
+            "protocol": "PLAINTEXT",
+            "transition": {"protocol": "SASL_SSL"},
+            "authorizer": "acl",
+            "superUsers": ["User:ANONYMOUS"],
+        },
+    },
+    "the other one, and its port": {
+        **LEAST,
+        "security": {"protocol": "SASL_SSL", "transition": {"protocol": "PLAINTEXT", "port": 9999}},
+    },
+    "plaintext outside": {**with_brokers(external={}), "security": {"protocol": "PLAINTEXT"}},
+    "plaintext by names": {
+        **with_brokers(external={"hostTemplate": "k-{id}.example.com"}),
+        "security": {"protocol": "PLAINTEXT", "authorizer": "none"},
+    },
+    "passwords without encryption": {
+        **with_brokers(external={"type": "NodePort"}),
+        "security": {"protocol": "SASL_PLAINTEXT", "authorizer": "none", "superUsers": ["User:a", "User:b"]},
+    },
+    "given Secrets": {
+        **with_brokers(external={"hostTemplate": "k-{id}.example.com"}),
+        "security": {"certificateSecret": "cert", "adminPasswordSecret": "admin", "metricsTokenSecret": "m"},
+    },
     "etcd's certificate only": {**LEAST, "etcd": {**LEAST["etcd"], "tlsSecret": "ca"}},
 }
 
@@ -194,6 +221,11 @@ def _lasting(labels: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name not in made_by}
 
 
+def alike(manifests: list[Manifest]) -> list[Manifest]:
+    """Those that both make. Secrets and the administrator have their own tests; the operator keeps them otherwise."""
+    return [each for each in manifests if each["kind"] not in ("ClusterRole", "Secret", "Job")]
+
+
 def direct(folder: Path, spec: dict[str, Any], **parts: Any) -> list[Manifest]:
     values = {
         "crds": {"install": False},
@@ -210,7 +242,7 @@ def test_the_chart_and_the_operator_make_the_same(tmp_path: Path, spec: dict[str
     roles = [each for each in charts if each["kind"] == "ClusterRole"]
     cluster = cluster_spec(NAME, NAMESPACE, filled_in(spec))
     wanted = compared(operators(cluster, spec["brokers"].get("replicas")))
-    assert compared([each for each in charts if each not in roles]) == wanted
+    assert compared(alike(charts)) == wanted
     assert [each["rules"] for each in roles] == [
         [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get"]}]
         for kind, _ in wanted

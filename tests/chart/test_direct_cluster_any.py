@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kafscale.operator.cluster_spec import cluster_spec
 from kafscale.operator.schema.setting_properties import ROWS
 from kafscale.settings.rows import SettingRow
-from tests.chart.test_direct_cluster import NAME, NAMESPACE, compared, direct, filled_in, operators
+from tests.chart.test_direct_cluster import NAME, NAMESPACE, alike, compared, direct, filled_in, operators
 from tests.support.k8s_install import helm_missing
 
 pytestmark = pytest.mark.skipif(helm_missing() is not None, reason=str(helm_missing()))
@@ -126,6 +126,29 @@ specs = section(
     imagePullPolicy=st.sampled_from(("Always", "Never", "IfNotPresent")),
     imagePullSecrets=st.lists(names, min_size=1, max_size=2),
     config=st.fixed_dictionaries({}, optional=_settings()),
+    security=st.one_of(
+        section({"protocol": st.just("PLAINTEXT")}),
+        section(
+            {
+                "protocol": st.sampled_from(("SASL_SSL", "SASL_PLAINTEXT", "PLAINTEXT")),
+                "transition": section(
+                    {"protocol": st.sampled_from(("SASL_SSL", "SASL_PLAINTEXT", "PLAINTEXT"))},
+                    port=st.sampled_from((9096, 10096)),
+                ),
+            },
+            authorizer=st.sampled_from(("acl", "none")),
+            superUsers=st.just(["User:ANONYMOUS"]),
+            adminPasswordSecret=names,
+        ),
+        section(
+            protocol=st.sampled_from(("SASL_SSL", "SASL_PLAINTEXT")),
+            certificateSecret=names,
+            authorizer=st.sampled_from(("acl", "none")),
+            superUsers=st.lists(st.sampled_from(("User:a", "User:CN=b,O=c")), max_size=2),
+            adminPasswordSecret=names,
+            metricsTokenSecret=names,
+        ),
+    ),
 )
 
 
@@ -136,4 +159,4 @@ def test_the_chart_and_the_operator_make_the_same_of_anything(spec: dict[str, An
         charts = direct(Path(folder), spec)
     cluster = cluster_spec(NAME, NAMESPACE, filled_in(spec))
     wanted = compared(operators(cluster, spec["brokers"].get("replicas")))
-    assert compared([each for each in charts if each["kind"] != "ClusterRole"]) == wanted
+    assert compared(alike(charts)) == wanted

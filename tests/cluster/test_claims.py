@@ -120,6 +120,10 @@ def holders(count: int) -> set[str]:
 # --- claims
 
 
+def errors_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
+
+
 async def test_an_unowned_item_is_claimed_under_its_next_epoch(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     gained = await first.gain(claims(10))
@@ -159,12 +163,39 @@ async def test_a_bad_record_is_named_and_the_others_are_claimed(
     await check_held(store, gained, broker)
     for _ in range(3):
         assert await broker.gain(claims(4)) == {}
-    problems = [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
-    assert problems == ["record/1: is broken"], "told once"
+    assert errors_of(caplog) == ["record/1: is broken"], "told once"
     found = await store.get("record/1")
     assert found is not None
     assert found.value == BROKEN
     assert await store.get("holder/1") is None
+
+
+async def test_a_record_replaced_meanwhile_is_not_reported_bad(
+    store: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It cannot be read as it was known, and another broker has claimed the item by then."""
+    await store.transact([], [Put(claim(1).record_key, BROKEN)])
+    first, second = await Broker.on(store), await Broker.on(store)
+    known = await second.claims.read(claims(3))
+    await store.transact([], [Put(claim(1).record_key, b"7 ")])
+    theirs = await first.gain([claim(1)])
+    assert list(await second.gain(claims(3), known)) == ["record/0", "record/2"]
+    assert errors_of(caplog) == []
+    await check_held(store, theirs, first)
+
+
+async def test_a_bad_record_is_reported_once_a_store_answers(
+    store: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The claims that succeeded do not wait for the second look at the record."""
+    await store.transact([], [Put(claim(1).record_key, BROKEN)])
+    # The first call reads the records, the second claims those that can be read, the third looks again.
+    fuse = Fuse(3, ERRORS[0])
+    broker = Broker(FusedMetadataStore(store, fuse), await store.grant_lease(3600))
+    assert list(await broker.gain(claims(2))) == ["record/0"]
+    assert errors_of(caplog) == []
+    assert await broker.gain(claims(2)) == {}
+    assert errors_of(caplog) == ["record/1: is broken"]
 
 
 async def test_a_broker_whose_lease_has_ended_claims_nothing(store: Watched) -> None:

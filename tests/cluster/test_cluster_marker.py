@@ -4,9 +4,10 @@ import asyncio
 
 import pytest
 
-from kafscale.cluster.marker import claim_marker, decode_marker, encode_marker, read_marker
+from kafscale.cluster.marker import Marker, claim_marker, decode_marker, encode_marker, read_marker
 from kafscale.errors import CorruptDataError, StoreIndeterminateError, UnknownFormatVersionError
 from kafscale.formats.object_keys import cluster_marker_key
+from kafscale.formats.topic_record import decode_fields
 from tests.support.controlled_store import ControlledStore
 
 KEY = "_kafscale/production/cluster"
@@ -40,8 +41,18 @@ async def test_a_claim_of_unknown_outcome_is_read_back() -> None:
 
 def test_the_stored_bytes_are_those_of_the_format_page() -> None:
     assert cluster_marker_key("production") == KEY
-    assert encode_marker("abc") == b'{"version":1,"cluster_id":"abc"}'
-    assert decode_marker(KEY, encode_marker("abc")) == "abc"
+    assert encode_marker("abc") == b'{"version":2,"cluster_id":"abc"}'
+    assert decode_marker(KEY, encode_marker("abc")) == Marker("abc")
+    named = b'{"version":2,"cluster_id":"abc","journal_bucket":"journals"}'
+    assert encode_marker("abc", "journals") == named
+    assert decode_marker(KEY, named) == Marker("abc", "journals")
+
+
+async def test_marker_of_the_first_version_is_renewed() -> None:
+    store = ControlledStore()
+    await store.put_if_absent(KEY, [b'{"version":1,"cluster_id":"abc"}'])
+    assert await claim_marker(store, "production", "first") == "abc"
+    assert await store.get(KEY) == encode_marker("abc")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +65,20 @@ def test_a_damaged_marker_is_an_error_that_names_it(data: bytes) -> None:
 
 async def test_marker_of_a_later_version_is_left_as_it_is() -> None:
     store = ControlledStore()
-    await store.put_if_absent(KEY, [b'{"version":2,"cluster_id":"abc"}'])
+    await store.put_if_absent(KEY, [b'{"version":3,"cluster_id":"abc"}'])
     with pytest.raises(UnknownFormatVersionError):
         await claim_marker(store, "production", "first")
+
+
+async def test_marker_of_a_release_without_journals_is_renewed() -> None:
+    store = ControlledStore()
+    await store.put_if_absent(KEY, [b'{"version":1,"cluster_id":"abc"}'])
+    assert await read_marker(store, "production") == "abc"
+    assert await claim_marker(store, "production", "another") == "abc"
+    assert await store.get(KEY) == encode_marker("abc")
+
+
+def test_release_without_journals_refuses_the_marker_of_this_one() -> None:
+    """Its `recover` would leave out what lies in journals; it takes version 1 alone."""
+    with pytest.raises(UnknownFormatVersionError, match="version 2"):
+        decode_fields(KEY, encode_marker("abc"), 1)

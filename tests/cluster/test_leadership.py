@@ -1,24 +1,28 @@
 """Claims: a new epoch for every leader, in the record and in the leader's key, whatever the store answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 
 import pytest
 
 from kafscale.cluster.leadership import REMEMBERED_EPOCHS, Leadership, next_epoch
+from kafscale.formats.journal_entry import EntryHead
 from kafscale.formats.partition_record import (
     EpochStart,
+    JournalPosition,
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
 )
 from kafscale.formats.topic_record import decode_leader_record
+from kafscale.journal.replay import Replay
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import LeaderRecord
 from kafscale.metadata.store import Put
+from tests.log.journal.slices import TOPIC_ID, image
 from tests.support.faults import ERRORS, CountingStore, Fault, Fuse, FusedMetadataStore
-from tests.support.owners import end_leases
+from tests.support.owners import OneJournal, end_leases, lead_elsewhere
 
 BROKER_ID = 3
 WANTED = [("orders", index) for index in range(10)]
@@ -48,7 +52,7 @@ async def leader_of(store: MemoryStore, index: int) -> LeaderRecord | None:
 async def leadership_of(store: MemoryStore, broker_id: int = BROKER_ID) -> Leadership:
     """That of a broker with a lease of its own."""
     lease = await store.grant_lease(60)
-    return Leadership(store, broker_id, lambda: lease, retry_delay_sec=0)
+    return Leadership(store, broker_id, lambda: lease, OneJournal(), retry_delay_sec=0)
 
 
 async def test_claiming_starts_the_next_epoch_of_every_partition(store: MemoryStore) -> None:
@@ -108,7 +112,7 @@ async def test_a_fault_at_any_call_leaves_every_partition_led(
 ) -> None:
     lease = await store.grant_lease(60)
     faulty = FusedMetadataStore(store, Fuse(call, fault))
-    leadership = Leadership(faulty, BROKER_ID, lambda: lease, retry_delay_sec=0)
+    leadership = Leadership(faulty, BROKER_ID, lambda: lease, OneJournal(), retry_delay_sec=0)
     claimed = await asyncio.wait_for(leadership.claim(WANTED), 10)
     assert sorted((one.topic, one.index) for one in claimed) == WANTED
     for one in claimed:
@@ -123,7 +127,7 @@ async def test_many_are_claimed_without_a_read_for_each(store: MemoryStore) -> N
     await (await leadership_of(store, 1)).claim(wanted[:3])
     counting = CountingStore(store)
     lease = await store.grant_lease(60)
-    claimed = await Leadership(counting, 2, lambda: lease).claim(wanted)
+    claimed = await Leadership(counting, 2, lambda: lease, OneJournal()).claim(wanted)
     assert sorted((one.topic, one.index) for one in claimed) == wanted[3:]
     assert {one.record.leader_epoch for one in claimed} == {5}
     assert counting.calls["range"] == 1
@@ -136,6 +140,45 @@ async def test_the_end_of_a_lease_ends_leadership_but_keeps_the_epoch(store: Mem
     await end_leases(store, keys.LEADERS)
     assert await leader_of(store, 0) is None
     assert (await record_of(store, 0)).leader_epoch == 0
+
+
+class CollectedJournal(OneJournal):
+    """A dead broker's journal: of its entries the first was collected. `meanwhile` runs while it is read."""
+
+    def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        self._meanwhile = meanwhile
+
+    async def replays(self, positions: Iterable[JournalPosition]) -> Mapping[str, Replay]:
+        await self._meanwhile()
+        head = EntryHead(
+            journal_id="dead",
+            broker_id=1,
+            sequence=1,
+            committed_through=0,
+            created_ms=0,
+            slices=(image(b"value", 1).row,),
+        )
+        return {"dead": Replay("dead", {1: (head, 100)}, first=0, end=2, progress=1)}
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_gap_behind_a_stale_record_is_not_reported(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture, is_replaced: bool
+) -> None:
+    """Once another broker has the partition, no record needs the first entry, and it is collected."""
+    position = JournalPosition(journal_id="dead", sequence=-1, topic_id=TOPIC_ID)
+    behind = PartitionRecord(leader_epoch=0, journal=position)
+    await store.transact([], [Put(keys.partition("orders", 0), encode_partition_record(behind))])
+    lease = await store.grant_lease(60)
+
+    async def claimed_elsewhere() -> None:
+        if is_replaced:
+            await lead_elsewhere(store, "orders")
+
+    leadership = Leadership(store, BROKER_ID, lambda: lease, CollectedJournal(claimed_elsewhere))
+    assert await leadership.claim(WANTED[:1]) == []
+    problems = [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
+    assert len(problems) == (0 if is_replaced else 1), problems
 
 
 def test_an_epoch_without_records_leaves_no_entry() -> None:

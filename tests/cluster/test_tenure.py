@@ -43,11 +43,14 @@ class Scene:
         self.store = MemoryStore()
         self.registration = Registration(self.store, TTL_SEC)
         self.ended = 0
+        self.ends_again = False
         self.tenure = Tenure(self.registration, self._count)
         self.held = Held()
 
     def _count(self) -> None:
         self.ended += 1
+        if self.ends_again:
+            self.tenure.end()
 
     def reconsidered(self) -> int:
         return self.held.reconsidered
@@ -106,6 +109,22 @@ def test_new_lease_is_renewed_while_resigning_takes_long() -> None:
         assert scene.registration.lease == lease != NO_LEASE
         assert await scene.is_registered()
         assert scene.resigned() == 1
+
+    played(scenario)
+
+
+def test_lease_that_is_ended_when_it_has_ended_is_replaced_once() -> None:
+    """The fence in its journal is often found a moment after a broker has seen that its lease is gone."""
+
+    async def scenario(scene: Scene, _: "asyncio.Task[None]") -> None:
+        scene.ends_again = True
+        await scene.end_lease()
+        await asyncio.sleep(10 * TTL_SEC)
+        assert scene.ended == 1
+        scene.ends_again = False
+        scene.tenure.end()
+        await asyncio.sleep(TTL_SEC)
+        assert scene.ended == 2
 
     played(scenario)
 

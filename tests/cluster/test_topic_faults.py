@@ -46,7 +46,7 @@ async def check_gone(plane: ControlPlane, epoch: int) -> None:
     """Nothing is left but the highest epoch."""
     for prefix in (keys.TOPICS, keys.PARTITIONS, keys.LEADERS):
         assert await plane.keys_under(prefix) == []
-    assert await plane.objects_under("") == []
+    assert await plane.topic_objects() == []
     held = await plane.store.get(keys.retired("t"))
     assert held is not None
     assert decode_retired_epoch(held.key, held.value) == epoch
@@ -152,7 +152,7 @@ async def test_a_crash_during_deletion(fault: Fault) -> None:
         async with control_plane(store, objects) as plane:
             highest = max(highest, plane.logs.highest_epoch)
             if plane.view.topic("t") is not None:  # the crash came before the mark: nothing had happened
-                assert len(await plane.objects_under("")) == 3
+                assert len(await plane.topic_objects()) == 3
                 await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
             await plane.view.wait_until(lambda: plane.view.topic("t", include_deleting=True) is None)
             await check_gone(plane, highest)

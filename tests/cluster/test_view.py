@@ -269,7 +269,7 @@ def test_unsupported_feature_level_ends_the_broker(view: ClusterView, feature: K
 
 async def test_ready_once_everything_was_read(view: ClusterView) -> None:
     waiting = asyncio.create_task(view.ready())
-    for prefix in (keys.BROKERS, keys.LEADERS, keys.COORDINATORS, keys.FEATURES):
+    for prefix in (keys.BROKERS, keys.LEADERS, keys.COORDINATORS, keys.FEATURES, keys.QUOTAS, keys.USERS):
         view.apply(prefix, snapshot())
         await asyncio.sleep(0)
         assert not waiting.done()

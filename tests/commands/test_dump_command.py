@@ -17,6 +17,7 @@ from kafscale.commands.dump import MOST_PROBLEMS_REPORTED
 from kafscale.commands.dump_output import Lines, Progress
 from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index
+from kafscale.formats.journal_entry import CellKind
 from kafscale.formats.partition_record import ProducerBatch, ProducerRecord, SegmentReference
 from kafscale.formats.segment import encode_footer, encode_header
 from kafscale.protocol.compression import Codec
@@ -26,6 +27,8 @@ from kafscale.protocol.records import Record
 from tests.formats.segments import GOLDEN_BUCKET, SAMPLE_BUCKET, batch, segment_of
 from tests.support.s3_server import s3_server
 from tests.support.waiting import PATIENCE_SEC
+from tests.tools.journal_objects import entry_of, fence_of, slice_of
+from tests.tools.recovery.recovery_bucket import batch as leader_batch
 
 DUMPS = Path(__file__).parents[1] / "golden" / "dumps"
 KAFSCALE = str(Path(sys.executable).with_name("kafscale"))
@@ -240,7 +243,10 @@ def test_unreadable_targets_are_a_line_each_beside_the_others(segment: Path, tmp
     assert len(lines_with(result, "baseOffset")) == 4
     assert len(result.stderr.splitlines()) == len(targets)
     assert all(line.startswith("kafscale: ") for line in result.stderr.splitlines())
-    assert "note.txt: it is no segment, index or checkpoint: it begins with b'hell'" in result.stderr
+    assert (
+        "note.txt: it is no segment, index, checkpoint, entry or gathered object: it begins with b'hell'"
+        in result.stderr
+    )
     assert r"a\x1b[2J.kfs: there is no such file" in result.stderr
     assert lines_with(result, "Dumping ") == [f"Dumping {segment}"]
 
@@ -439,3 +445,65 @@ def test_the_pages_example_is_what_the_command_prints(
     Path(name).write_bytes(data[:600])
     for line in dump(name).stderr.splitlines():
         assert f"    {line}\n" in page
+
+
+JOURNAL_SLICES = [
+    slice_of("orders", 0, leader_batch(10, 3, 2, producer=(7, 1, 5)), leader_batch(13, 2, 2)),
+    slice_of("us\x1bers", 3, leader_batch(0, 1, 1)),
+]
+
+
+@pytest.fixture
+def entry(tmp_path: Path) -> Path:
+    """An entry of a journal, a gathered object and a fence."""
+    folder = tmp_path / "journals" / "1-abc"
+    folder.mkdir(parents=True)
+    (folder / f"{7:020d}.entry").write_bytes(entry_of(7, JOURNAL_SLICES))
+    (folder / f"{8:020d}.entry").write_bytes(fence_of(8))
+    (folder / f"{2:020d}.gathered").write_bytes(entry_of(2, JOURNAL_SLICES, kind=CellKind.GATHERED))
+    return folder / f"{7:020d}.entry"
+
+
+def test_objects_of_journals_are_dumped_as_ever(entry: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(entry.parent)
+    result = dump("--verify", entry.name, f"{8:020d}.entry", f"{2:020d}.gathered")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (DUMPS / "own-journal-objects.txt").read_text()
+
+
+def test_slice_is_dumped_like_a_segment(entry: Path, tmp_path: Path) -> None:
+    segment = tmp_path / "segment.kfs"
+    segment.write_bytes(JOURNAL_SLICES[0].data)
+    of_slice = dump(
+        "--records", "--verify", "--topic", "orders", "--partition", "0", entry
+    ).stdout.splitlines()
+    of_segment = dump("--records", "--verify", segment).stdout.splitlines()
+    assert of_slice[1].startswith("entry: journal: 1-abc sequence: 7 ")
+    assert of_slice[2].startswith("slice: topic: orders partition: 0 ")
+    assert of_slice[3:-1] == of_segment[1:-1]
+
+
+def test_json_has_the_rows_of_an_entry(entry: Path) -> None:
+    lines = dump_json(entry)
+    assert [line["type"] for line in lines] == ["file", "journalEntry", "slice", "slice"]
+    assert lines[1]["committedThrough"] == 6
+    row = next(line for line in lines if line.get("topic") == "orders")
+    assert (row["baseOffset"], row["lastOffset"], row["count"], row["key"]) == (10, 14, 5, None)
+    assert row["producers"] == [
+        {"producerId": 7, "producerEpoch": 1, "firstSequence": 5, "lastSequence": 7, "baseOffset": 10}
+    ]
+    [fence] = [line for line in dump_json(entry.with_name(f"{8:020d}.entry")) if line["type"] == "fence"]
+    assert (fence["journal"], fence["sequence"], fence["broker"]) == ("1-abc", 8, 2)
+    assert [line["type"] for line in dump_json(entry.with_name(f"{2:020d}.gathered"))][1] == "gathered"
+
+
+def test_damaged_entry_is_told_in_one_line(entry: Path) -> None:
+    data = entry.read_bytes()
+    entry.write_bytes(data[:70] + b"!" + data[71:])
+    result = dump("--records", entry)
+    assert result.exit_code == 1
+    assert result.stderr == f"kafscale: {entry}: the CRC of the head does not match its bytes\n"
+    entry.write_bytes(b"")
+    assert "0 bytes are shorter than an entry's first 50" in dump(entry).stderr
+    entry.write_bytes(SEGMENT)
+    assert "it is named as .entry and begins as .kfs" in dump(entry).stderr

@@ -197,7 +197,7 @@ def test_a_rule_for_everything_and_versions(deployment: Deployment) -> None:
     result = deployment.run("--apply", "--default-days", "9", "--noncurrent-days", "2")
     assert result.exit_code == 0, result.output
     rules = deployment.rules()
-    assert sorted(rules) == ["kafscale/n", "kafscale/n/audit", "kafscale/n/orders"]
+    assert sorted(rules) == ["kafscale/_kafscale/n", "kafscale/n", "kafscale/n/audit", "kafscale/n/orders"]
     assert rules["kafscale/n"]["Expiration"] == {"Days": 9}
     assert rules["kafscale/n"]["NoncurrentVersionExpiration"] == {"NoncurrentDays": 2}
 

@@ -1,5 +1,6 @@
 """`kafscale recover`: what it prints, what it writes, and its exit codes."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -9,11 +10,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from kafscale.cluster.marker import claim_marker
 from kafscale.commands import recover as recover_command
 from kafscale.commands.cli import main
 from kafscale.commands.recover import EXIT_REFUSED
+from kafscale.formats.journal_entry import Fence, decode_cell
+from kafscale.formats.journal_keys import deleted_key
+from kafscale.objects.local.store import LocalStore
 from tests.formats.segments import SAMPLE_BUCKET, segment_of
-from tests.tools.recovery.recovery_bucket import batch, key_of
+from tests.tools.journal_objects import put_entry, put_fence, put_gathered, slice_of, topic_id
+from tests.tools.recovery.recovery_bucket import batch, key_of, put
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 
@@ -189,3 +195,81 @@ def test_help_names_every_option() -> None:
     result = CliRunner().invoke(main, ["recover", "--help"])
     for option in ("--apply", "--topic", "--skip-damaged", "--config", "--json"):
         assert option in result.output
+
+
+@pytest.fixture
+def journals(tmp_path: Path) -> Path:
+    """Segments, entries of three journals, a gathered object, fences, and the marker of a deleted topic."""
+
+    async def put_all() -> None:
+        store = LocalStore(tmp_path / "objects", fsync=False)
+        await claim_marker(store, "production", "the-cluster")
+        # orders-0: a segment, its source in an entry, what is behind it, and a successor's.
+        await put(store, batch(0, 3, 0))
+        await put_entry(store, 4, slice_of("orders", 0, batch(0, 3, 0)))
+        await put_entry(store, 5, slice_of("orders", 0, batch(3, 2, 0)), slice_of("users", 1, batch(0, 1, 0)))
+        await put_fence(store, 6)
+        await put_fence(store, 20)
+        await put_entry(store, 7, slice_of("orders", 0, batch(5, 9, 0)), committed_through=3)
+        await put_entry(store, 0, slice_of("orders", 0, batch(5, 4, 1)), journal_id="2-def")
+        # Sealed while entry 1 was on its way, which never came.
+        late = slice_of("orders", 0, batch(9, 1, 1))
+        await put_entry(store, 2, late, committed_through=0, journal_id="2-def")
+        # users-0 has all in a gathered object; gone was deleted.
+        await put_gathered(
+            store, 0, slice_of("users", 0, batch(0, 7, 0)), slice_of("gone", 0, batch(0, 1, 0))
+        )
+        await put_entry(store, 0, slice_of("gone", 0, batch(1, 1, 0)), journal_id="3-ghi")
+        await store.put_if_absent(deleted_key("production", topic_id("gone")), [b""])
+        await store.close()
+
+    asyncio.run(put_all())
+    return tmp_path
+
+
+def test_journals_segments_and_gathered_objects_make_one_log(journals: Path) -> None:
+    result = recover(journals)
+    assert result.exit_code == 0, result.output
+    table = rows(result)
+    assert set(table) == {"TOPIC-PARTITION", "orders-0", "users-0", "users-1"}
+    assert (table["orders-0"][:2], table["orders-0"][3:6]) == (["3", "9"], ["0", "9", "1"])
+    assert (table["users-0"][1], table["users-1"][1]) == ("7", "1")
+    assert "It has 3 journals" in result.stdout
+    fields = recover_json(journals)
+    assert fields["journals"] == [
+        {"journal": "1-abc", "broker": 1, "ended_at": 6},
+        {"journal": "2-def", "broker": 1, "ended_at": 1},
+        {"journal": "3-ghi", "broker": 1, "ended_at": 1},
+    ]
+    assert not list(journals.rglob("2-def/*00001.entry")), "a plan writes nothing"
+
+
+def test_apply_ends_the_journals_and_may_be_run_again(journals: Path) -> None:
+    first = recover(journals, "--apply")
+    assert first.exit_code == 0, first.output
+    fence = next(journals.rglob("journals/2-def/*00001.entry")).read_bytes()
+    assert isinstance(decode_cell("fence", fence), Fence)
+    objects = sorted(path for path in journals.rglob("*") if path.is_file())
+    again = recover_json(journals, "--apply")["rebuilt"]
+    assert (again["written"], again["already_there"]) == ([], ["orders", "users"])
+    assert sorted(path for path in journals.rglob("*") if path.is_file()) == objects
+
+
+def test_entry_that_cannot_be_read_is_damage(journals: Path) -> None:
+    path = next(journals.rglob("journals/1-abc/*00005.entry"))
+    path.write_bytes(path.read_bytes()[:70])
+    refused = recover(journals, "--apply")
+    assert refused.exit_code == EXIT_REFUSED
+    assert re.search(
+        r"refused: 1 entries of journals or gathered objects cannot be read.*00005\.entry", refused.stderr
+    )
+    assert not list(journals.rglob("2-def/*00001.entry")), "refused before a fence is put"
+    assert recover(journals, "--apply", "--skip-damaged").exit_code == 0
+
+
+def test_bucket_of_a_later_release_is_refused(journals: Path) -> None:
+    marker = journals / "objects" / "_kafscale" / "production" / "cluster"
+    marker.write_bytes(marker.read_bytes().replace(b'"version":2', b'"version":3'))
+    result = recover(journals, "--apply")
+    assert result.exit_code == 1
+    assert "version 3" in result.stderr and len(result.stderr.splitlines()) == 1

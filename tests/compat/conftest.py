@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from kafscale.protocol import api_messages as m
+from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from tests.compat import tools
 from tests.support.apache_kafka import ApacheKafka
 from tests.support.broker import KafscaleBroker
@@ -13,6 +16,7 @@ from tests.support.java import JavaServer, ToolServer, tool_server
 from tests.support.java_groups import JavaGroups, group_server, groups_on
 from tests.support.reporting import pytest_runtest_makereport
 from tests.support.topics import create_topic, unique_name
+from tests.support.wire import connect
 from tests.support.zoned_cluster import ZonedCluster, cluster_missing, zoned_cluster
 
 __all__ = ["ZonedCluster", "pytest_runtest_makereport"]
@@ -40,6 +44,17 @@ def peer_kind() -> str:
 def broker(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A broker that creates topics of three partitions when a client names them."""
     yield from _peer(peer_kind, tmp_path_factory, auto_create=True)
+
+
+@pytest.fixture(autouse=True)
+def left_as_found(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails the test that leaves quotas on the broker it shares: other tests list all of them."""
+    yield
+    if "broker" in request.fixturenames:
+        with connect(request.getfixturevalue("broker")) as wire:
+            every = m.DescribeClientQuotasRequest(components=[], strict=False)
+            found = wire.call(every, RESPONSE_CLASSES[ApiKey.DESCRIBE_CLIENT_QUOTAS], 1)
+        assert found.entries == [], "the test has left quotas behind"
 
 
 @pytest.fixture(scope="session")

@@ -94,6 +94,7 @@ def test_cold_reads_of_many_segments(cluster: ZonedCluster) -> None:
             assert wire.produce(writer, topic, 0, wire.batch([value])).error_code == NONE
             seen += wire.records_in(wire.fetch(reader, topic, {0: len(seen)}, max_wait_ms=0)[0].records)
         assert seen == expected[: len(seen)]
+        wait_until(lambda: fetched(follows, topic, 0).high_watermark == count, "it knows everything")
         seen += wire.read_all(reader, topic, 0, len(seen))
     assert seen == expected
     with wire.connect(cold) as connection:

@@ -6,6 +6,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from kafscale.objects.bucket.config import open_bucket
+from kafscale.objects.journal_bucket import JournalBucketStore
 from kafscale.objects.local.store import LocalStore
 from kafscale.objects.measured_store import MeasuredObjectStore
 from kafscale.objects.memory_store import MemoryStore
@@ -61,11 +62,30 @@ async def s3_in_parts(folder: Path) -> AsyncIterator[ObjectStore]:
         await store.close()
 
 
+@asynccontextmanager
+async def s3_directory(folder: Path) -> AsyncIterator[ObjectStore]:
+    """A bucket whose name is that of a directory bucket: listings are read whole and sorted."""
+    with s3_server(folder, "journals--use1-az4--x-s3") as server:
+        store = open_bucket(load_settings(server.settings))
+        yield store
+        await store.close()
+
+
+@asynccontextmanager
+async def two_buckets(folder: Path) -> AsyncIterator[ObjectStore]:
+    async with memory(folder) as records, memory(folder) as journals:
+        store = JournalBucketStore(records, journals, "n")
+        yield store
+        await store.close()
+
+
 BACKENDS: dict[str, Backend] = {
     "memory": memory,
     "measured": measured,
     "local": local,
     "local-without-fsync": local_without_fsync,
     "s3": s3,
+    "s3-directory": s3_directory,
+    "two-buckets": two_buckets,
 }
 STREAMING_BACKENDS = BACKENDS | {"s3-in-parts": s3_in_parts}

@@ -43,7 +43,7 @@ def test_function_of_a_code_path_exists(file: str, name: str) -> None:
 def test_rows_of_the_page_are_found() -> None:
     rows = [line for line in PAGE.read_text().splitlines() if line.startswith("|") and ".py` | `" in line]
     assert len(_ROW.findall(PAGE.read_text())) == len([row for row in rows if row.count("|") == 4])
-    assert ("log/writing/uploads.py", "Uploader._put") in named()
+    assert ("log/journal/writer.py", "JournalWriter.put") in named()
 
 
 def test_users_of_a_format_are_those_that_import_it(tmp_path: Path) -> None:

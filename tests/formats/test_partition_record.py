@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.formats.partition_record import (
     EpochStart,
+    JournalPosition,
     PartitionRecord,
     ProducerBatch,
     ProducerRecord,
@@ -20,6 +21,7 @@ from kafscale.formats.partition_record import (
 OFFSETS = st.integers(0, 2**62)
 INT32 = st.integers(0, 2**31 - 1)
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+JOURNAL_IDS = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9-]{0,62}[A-Za-z0-9])?", fullmatch=True)
 
 references = st.builds(
     lambda base, delta, **rest: SegmentReference(base_offset=base, last_offset=base + delta, **rest),
@@ -39,6 +41,12 @@ producers = st.builds(
     last_timestamp_ms=OFFSETS,
     batches=st.lists(st.builds(ProducerBatch, INT32, INT32, OFFSETS), max_size=5).map(tuple),
 )
+positions = st.builds(
+    JournalPosition,
+    journal_id=JOURNAL_IDS,
+    sequence=st.integers(-1, 2**62),
+    topic_id=st.uuids(allow_nil=True),
+)
 records = st.builds(
     PartitionRecord,
     leader_epoch=st.integers(-1, 2**31 - 1),
@@ -49,6 +57,7 @@ records = st.builds(
     producers=st.lists(producers, max_size=4).map(tuple),
     checkpoint_key=KEYS,
     checkpoint_end_offset=OFFSETS,
+    journal=st.none() | positions,
 )
 
 
@@ -66,20 +75,20 @@ def test_a_cut_or_extended_record_is_refused(record: PartitionRecord, data: st.D
         decode_partition_record("record", stored + b"\x00")
 
 
-@given(st.binary(max_size=200))
-def test_noise_is_refused_or_read_but_never_crashes(data: bytes) -> None:
+@given(st.sampled_from([b"\x00\x01", b"\x00\x02"]), st.binary(max_size=200))
+def test_noise_is_refused_or_read_but_never_crashes(version: bytes, data: bytes) -> None:
     try:
-        record = decode_partition_record("record", b"\x00\x01" + data)
+        record = decode_partition_record("record", version + data)
     except CorruptDataError:
         return
-    assert encode_partition_record(record) == b"\x00\x01" + data
+    assert encode_partition_record(record) == version + data
 
 
 def test_an_unknown_version_is_refused_by_name() -> None:
     with pytest.raises(
-        UnknownFormatVersionError, match=r"partitions/orders/0: format version 2 is not known"
+        UnknownFormatVersionError, match=r"partitions/orders/0: format version 3 is not known"
     ):
-        decode_partition_record("partitions/orders/0", b"\x00\x02" + bytes(60))
+        decode_partition_record("partitions/orders/0", b"\x00\x03" + bytes(60))
 
 
 HISTORY = PartitionRecord(

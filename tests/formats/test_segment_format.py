@@ -11,6 +11,7 @@ from kafscale.broker.process import EXIT_FAILED
 from kafscale.errors import StartupError
 from kafscale.formats.features import SEGMENT_FORMAT, encode_level
 from kafscale.formats.index import parse_index
+from kafscale.formats.object_keys import parse_segment_key, segment_key_of
 from kafscale.formats.topic_record import decode_broker_record
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
@@ -53,6 +54,7 @@ async def produce(brokers: list[InProcessBroker], values: list[bytes]) -> None:
         async with leader.connect() as client:
             part = await client.produce(TOPIC, index, wire.batch([value]))
         assert part.error_code == 0
+        await leader.seal(TOPIC, index)
 
 
 async def index_versions(objects: ControlledStore) -> Counter[int]:
@@ -62,8 +64,10 @@ async def index_versions(objects: ControlledStore) -> Counter[int]:
         prefix = f"default/{TOPIC}/{index}/"
         async for item in objects.inner.list(prefix):
             if item.key.endswith(".index"):
-                base_offset = int(item.key.removeprefix(prefix + "segment-").removesuffix(".index"))
-                versions[parse_index(item.key, await objects.inner.get(item.key), base_offset).version] += 1
+                parsed = parse_segment_key(segment_key_of(item.key))
+                assert parsed is not None
+                stored = await objects.inner.get(item.key)
+                versions[parse_index(item.key, stored, parsed.base_offset).version] += 1
     return versions
 
 

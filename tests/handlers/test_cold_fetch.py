@@ -17,13 +17,22 @@ from tests.support.on_uvloop import on_uvloop
 KIB = 1024
 
 
-async def one_segment_each(client: Client, topic: str, values: list[bytes], partition: int = 0) -> None:
+async def one_entry_each(client: Client, topic: str, values: list[bytes], partition: int = 0) -> None:
     for value in values:
         assert (await client.produce(topic, partition, wire.batch([value]))).error_code == 0
 
 
+async def one_segment_each(
+    broker: InProcessBroker, client: Client, topic: str, values: list[bytes], partition: int = 0
+) -> None:
+    for value in values:
+        await one_entry_each(client, topic, [value], partition)
+        await broker.seal(topic, partition)
+
+
 def key(topic: str, offset: int, kind: str = "kfs", partition: int = 0) -> str:
-    return f"default/{topic}/{partition}/segment-{offset:020d}.{kind}"
+    """Of a segment of one record."""
+    return f"default/{topic}/{partition}/segment-{offset:020d}-{offset:020d}.{kind}"
 
 
 def flipped(position: int) -> Callable[[bytes], bytes]:
@@ -40,13 +49,16 @@ def flipped(position: int) -> Callable[[bytes], bytes]:
 # --- reading
 
 
+@pytest.mark.parametrize("is_sealed", [False, True])
 @on_uvloop
-async def test_a_cold_fetch_returns_what_a_warm_one_did_byte_for_byte() -> None:
+async def test_a_cold_fetch_returns_what_a_warm_one_did_byte_for_byte(is_sealed: bool) -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        await one_segment_each(client, topic, [b"%d" % number * 1000 for number in range(8)])
+        await one_entry_each(client, topic, [b"%d" % number * 1000 for number in range(8)])
         for offset in range(8):
             warm = bytes((await client.fetch(topic, {0: offset}))[0].records)
+            if is_sealed:
+                await broker.seal(topic)
             broker.forget_cached(topic)
             cold = bytes((await client.fetch(topic, {0: offset}))[0].records)
             assert cold == warm
@@ -57,7 +69,7 @@ async def test_a_cold_fetch_returns_what_a_warm_one_did_byte_for_byte() -> None:
 async def test_fresh_segments_are_served_from_memory() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        await one_segment_each(client, topic, [b"x"] * 5)
+        await one_entry_each(client, topic, [b"x"] * 5)
         await client.fetch(topic, {0: 0})
         assert broker.objects.count("read_into") == 0
         assert broker.objects.count("get", f"default/{topic}/*") == 0
@@ -68,7 +80,7 @@ async def test_many_who_read_the_same_segment_at_once_cause_one_get() -> None:
     async with in_process_broker() as broker, AsyncExitStack() as stack:
         topic = await broker.create_topic()
         clients = [await stack.enter_async_context(broker.connect()) for _ in range(20)]
-        await one_segment_each(clients[0], topic, [b"x" * 500])
+        await one_segment_each(broker, clients[0], topic, [b"x" * 500])
         broker.forget_cached(topic)
         with broker.objects.hold("read_into") as hold:
             for client in clients:
@@ -88,7 +100,7 @@ async def test_a_fetch_loads_what_it_can_return_and_not_everything() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=2)
         for partition in (0, 1):
-            await one_segment_each(client, topic, [bytes(10 * KIB)] * 20, partition)
+            await one_segment_each(broker, client, topic, [bytes(10 * KIB)] * 20, partition)
             broker.forget_cached(topic, partition)
         parts = await client.fetch(topic, {0: 0, 1: 0}, partition_max_bytes=35 * KIB)
         assert [len(wire.records_in(parts[partition].records)) for partition in (0, 1)] == [3, 3]
@@ -105,7 +117,7 @@ async def test_a_fetch_loads_what_it_can_return_and_not_everything() -> None:
 async def test_a_reply_joins_segments_in_memory_and_in_the_store() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        await one_segment_each(client, topic, [b"%d" % number * 300 for number in range(6)])
+        await one_entry_each(client, topic, [b"%d" % number * 300 for number in range(6)])
         number = broker.partition(topic).number
         for offset in (1, 3, 4):
             broker.process.serving.reader.cache.remove((number, offset, offset))
@@ -120,7 +132,7 @@ async def test_a_cache_too_small_for_anything_serves_all_the_same(cache_size_byt
     async with in_process_broker(cache_size_bytes=cache_size_bytes) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         values = [b"%d" % number * 1000 for number in range(5)]
-        await one_segment_each(client, topic, values)
+        await one_entry_each(client, topic, values)
         for _ in range(3):
             found: list[tuple[int, bytes | None]] = []
             while len(found) < 5:
@@ -135,7 +147,7 @@ async def test_a_cache_too_small_for_anything_serves_all_the_same(cache_size_byt
 async def test_a_client_that_leaves_does_not_stop_a_shared_load() -> None:
     async with in_process_broker() as broker, broker.connect() as staying:
         topic = await broker.create_topic()
-        await one_segment_each(staying, topic, [b"x"])
+        await one_segment_each(broker, staying, topic, [b"x"])
         broker.forget_cached(topic)
         with broker.objects.hold("read_into") as hold:
             async with broker.connect() as leaving:
@@ -151,8 +163,8 @@ async def test_a_client_that_leaves_does_not_stop_a_shared_load() -> None:
 async def test_a_slow_store_holds_up_only_those_who_read_from_it() -> None:
     async with in_process_broker() as broker, broker.connect() as cold, broker.connect() as warm:
         topic = await broker.create_topic(partitions=2)
-        await one_segment_each(cold, topic, [b"cold"], 0)
-        await one_segment_each(cold, topic, [b"warm"], 1)
+        await one_segment_each(broker, cold, topic, [b"cold"], 0)
+        await one_entry_each(cold, topic, [b"warm"], 1)
         broker.forget_cached(topic, 0)
         with broker.objects.hold("read_into") as hold:
             await cold.send_fetch(topic, {0: 0})
@@ -168,7 +180,7 @@ async def test_a_slow_store_holds_up_only_those_who_read_from_it() -> None:
 async def test_read_ahead_follows_a_store_read_and_delays_nothing() -> None:
     async with in_process_broker(read_ahead_segments=2) as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        await one_segment_each(client, topic, [b"%d" % number for number in range(6)])
+        await one_segment_each(broker, client, topic, [b"%d" % number for number in range(6)])
         broker.forget_cached(topic)
         with broker.objects.hold("read_into", key(topic, 1)) as hold:
             part = (await client.fetch(topic, {0: 0}, partition_max_bytes=1))[0]
@@ -186,7 +198,7 @@ async def test_read_ahead_follows_a_store_read_and_delays_nothing() -> None:
 async def test_a_read_ahead_that_fails_is_nobodys_error() -> None:
     async with in_process_broker(read_ahead_segments=1) as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        await one_segment_each(client, topic, [b"a", b"b"])
+        await one_segment_each(broker, client, topic, [b"a", b"b"])
         broker.forget_cached(topic)
         broker.objects.fail("read_into", key(topic, 1), StoreUnavailableError("away"))
         await client.fetch(topic, {0: 0}, partition_max_bytes=1)
@@ -199,7 +211,7 @@ async def test_a_read_ahead_that_fails_is_nobodys_error() -> None:
 async def test_nothing_is_read_ahead_of_who_reads_from_memory() -> None:
     async with in_process_broker(read_ahead_segments=2) as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        await one_segment_each(client, topic, [b"%d" % number for number in range(4)])
+        await one_entry_each(client, topic, [b"%d" % number for number in range(4)])
         broker.process.serving.reader.cache.remove((broker.partition(topic).number, 2, 2))
         await client.fetch(topic, {0: 0}, partition_max_bytes=1)
         await client.fetch(topic, {0: 1}, partition_max_bytes=1)
@@ -213,7 +225,7 @@ async def cold_broker(stack: AsyncExitStack, values: list[bytes]) -> tuple[InPro
     broker = await stack.enter_async_context(in_process_broker())
     client = await stack.enter_async_context(broker.connect())
     topic = await broker.create_topic()
-    await one_segment_each(client, topic, values)
+    await one_segment_each(broker, client, topic, values)
     broker.forget_cached(topic)
     return broker, topic, client
 
@@ -262,7 +274,7 @@ async def test_damage_in_one_partition_is_not_the_others() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=2)
         for partition in (0, 1):
-            await one_segment_each(client, topic, [b"x"], partition)
+            await one_segment_each(broker, client, topic, [b"x"], partition)
             broker.forget_cached(topic, partition)
         broker.objects.lie(key(topic, 0), flipped(100))
         parts = await client.fetch(topic, {0: 0, 1: 0})
@@ -286,8 +298,8 @@ async def test_what_lies_before_a_damaged_segment_is_served() -> None:
 async def test_a_damaged_segment_that_is_not_due_yet_is_no_error() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=2)
-        await one_segment_each(client, topic, [bytes(3000)], 0)
-        await one_segment_each(client, topic, [bytes(3000), bytes(3000)], 1)
+        await one_segment_each(broker, client, topic, [bytes(3000)], 0)
+        await one_segment_each(broker, client, topic, [bytes(3000), bytes(3000)], 1)
         for partition in (0, 1):
             broker.forget_cached(topic, partition)
         broker.objects.lie(key(topic, 1, partition=1), flipped(100))
@@ -353,15 +365,19 @@ async def test_a_segment_read_whole_needs_no_index(
         topic = await broker.create_topic()
         batches = [wire.batch([b"%d" % number] * 100) for number in range(5)]
         await client.produce_together(topic, 0, batches)
+        await broker.seal(topic)
+        segment, index = (
+            key(topic, 0, kind).replace(f"-{0:020d}.", f"-{499:020d}.") for kind in ("kfs", "index")
+        )
         for missing in (False, True):
             broker.forget_cached(topic)
-            broker.objects.lie(key(topic, 0, "index"), damage)
+            broker.objects.lie(index, damage)
             if missing:
-                await broker.objects.inner.delete([key(topic, 0, "index")])
+                await broker.objects.inner.delete([index])
             part = (await client.fetch(topic, {0: 350}))[0]
             assert part.error_code == 0
             assert [offset for offset, _ in wire.records_in(part.records)] == list(range(300, 500))
-        assert broker.objects.count("read_into", key(topic, 0)) == 2
+        assert broker.objects.count("read_into", segment) == 2
         assert broker.objects.count("get", "*.index") == 0
         assert broker.metrics.index_rebuilds == 0
 
@@ -376,7 +392,7 @@ async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
         topic = await broker.create_topic(partitions=2)
         async with broker.connect() as client:
             for partition in (0, 1):
-                await one_segment_each(client, topic, [bytes(100 * KIB)] * 3, partition)
+                await one_segment_each(broker, client, topic, [bytes(100 * KIB)] * 3, partition)
         acquired, pool = 0, broker.pool
         acquire, release = pool.acquire, pool.release
 

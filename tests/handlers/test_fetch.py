@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,11 +10,14 @@ from kafka.protocol.admin import DeleteTopicsRequest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
+from kafscale.formats.partition_record import decode_partition_record, encode_partition_record
 from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.metadata import keys
+from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
+from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
@@ -151,7 +155,7 @@ async def test_several_segments_are_joined_in_one_reply() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await produce_all(client, topic, [wire.batch([b"%d" % number] * 3) for number in range(10)])
-        assert len(await broker.objects.keys("*.kfs")) == 10
+        assert len(await broker.objects.keys("*.entry")) == 10
         part = (await client.fetch(topic, {0: 7}))[0]
         assert [offset for offset, _ in wire.records_in(part.records)] == list(range(6, 30))
         assert (part.high_watermark, part.last_stable_offset, part.log_start_offset) == (30, 30, 0)
@@ -159,10 +163,10 @@ async def test_several_segments_are_joined_in_one_reply() -> None:
 
 @on_uvloop
 async def test_the_limit_of_a_partition_is_kept_with_whole_batches() -> None:
-    async with in_process_broker() as broker, broker.connect() as client:
+    async with in_process_broker(flushes_in_flight=1) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         batch = wire.batch([bytes(1000)])
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             await client.send_produce(topic, {0: batch})
             await hold.reached()
             for _ in range(299):  # fills one segment with several index entries
@@ -226,12 +230,19 @@ async def test_an_offset_inside_a_batch_gets_that_batch() -> None:
 
 
 @on_uvloop
-async def test_offsets_that_a_new_leader_skipped_are_a_gap() -> None:
-    async with in_process_broker() as broker, broker.connect() as client:
+async def test_offsets_that_a_leader_skipped_are_a_gap() -> None:
+    """As leaders did before there were journals, where an older one's upload lay."""
+    metadata, objects = MemoryMetadata(), ControlledStore()
+    async with in_process_broker(metadata=metadata, objects=objects) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await produce_all(client, topic, [wire.batch([b"a", b"b"])])
-        # What an older leader left there was never published.
-        await broker.objects.inner.put(f"default/{topic}/0/segment-{2:020d}.kfs", [b"leftover"])
+        await broker.seal(topic)
+    key = keys.partition(topic, 0)
+    stored = await metadata.get(key)
+    assert stored is not None
+    record = replace(decode_partition_record(key, stored.value), log_end_offset=3, journal=None)
+    await metadata.transact([], [Put(key, encode_partition_record(record))])
+    async with in_process_broker(metadata=metadata, objects=objects) as broker, broker.connect() as client:
         part = await client.produce_as_clients_do(topic, 0, wire.batch([b"c"]))
         assert (part.error_code, part.base_offset) == (0, 3)
         for offset, expected in ((0, [(0, b"a"), (1, b"b"), (3, b"c")]), (2, [(3, b"c")]), (3, [(3, b"c")])):

@@ -41,6 +41,7 @@ def restamped(segment: bytes) -> bytes:
 async def stale_reader(both: Pair) -> Partition:
     """The reader follows the partition, has nothing of it in memory, and hears nothing of it any more."""
     await both.produce(b"old")
+    await both.leader.seal(TOPIC, both.index)
     assert (await both.fetch(both.consumer, 0)).error_code == 0
     logs = both.reader.process.serving.logs
     stale = logs.readable(TOPIC, both.index)
@@ -107,7 +108,13 @@ EARLIER = PartitionRecord(leader_epoch=5, log_end_offset=20, epochs=(EpochStart(
             True,
             id="its epochs are forgotten",
         ),
-        pytest.param(replace(EARLIER, log_end_offset=19), False, id="shorter"),
+        # What a broker knows of the journal may be ahead of the record.
+        pytest.param(replace(EARLIER, log_end_offset=19), True, id="of its epoch, behind it"),
+        pytest.param(
+            replace(EARLIER, leader_epoch=6, log_end_offset=19, epochs=(*EARLIER.epochs, EpochStart(6, 19))),
+            False,
+            id="shorter",
+        ),
         pytest.param(replace(EARLIER, leader_epoch=4), False, id="of an earlier epoch"),
         pytest.param(
             PartitionRecord(leader_epoch=8, log_end_offset=50, epochs=(EpochStart(8, 0),)),

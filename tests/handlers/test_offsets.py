@@ -124,6 +124,7 @@ async def test_a_segment_that_cannot_be_read_is_a_storage_error() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await produce_times(client, topic, [1])
+        await broker.seal(topic)
         broker.forget_cached(topic)
         broker.objects.fail("read_into", "*.kfs", StoreUnavailableError("away"))
         assert (await list_offset(client, topic, TIME_MS)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -306,7 +307,7 @@ async def test_a_deletion_meets_a_flush_and_both_come_true() -> None:
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as admin:
         topic = await broker.create_topic()
         await produce_times(client, topic, [1, 2])
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             await client.send_produce(topic, {0: wire.batch([b"x"])})
             await hold.reached()
             assert await delete_before(admin, topic, 2) == (0, 2)
@@ -321,7 +322,7 @@ async def test_a_replaced_leader_deletes_nothing() -> None:
         topic = await broker.create_topic()
         await produce_times(client, topic, [1, 2])
         partition = broker.partition(topic)
-        await lead_elsewhere(broker.metadata, topic)
+        await lead_elsewhere(broker.metadata, topic, objects=broker.objects.inner)
         assert await delete_before(client, topic, 1) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
         await client.produce(topic, 0, wire.batch([b"x"]))  # is refused, and shows this broker its place
         assert not partition.is_led

@@ -68,11 +68,11 @@ def lead_again(broker: InProcessBroker, partition: Partition) -> None:
 
 async def refuse_by_replacement(broker: InProcessBroker, client: Client, *sequences: int) -> list[int]:
     """Batches are on their way to the bucket as another leader comes and goes; returns their answers."""
-    with broker.objects.hold("put_if_absent", "*.kfs") as uploading:
+    with broker.objects.hold("put_if_absent", "*.entry") as uploading:
         for sequence in sequences:
             await client.send_produce("topic", {0: batch(sequence)})
         await uploading.reached()
-        lease = await lead_elsewhere(broker.metadata, "topic")
+        lease = await lead_elsewhere(broker.metadata, "topic", objects=broker.objects.inner)
     answers = [(await client.receive_produce())[1][0].error_code for _ in sequences]
     await broker.metadata.revoke_lease(lease)
     await until(lambda: broker.process.serving.logs.partition("topic", 0), "the broker leads again")
@@ -89,7 +89,7 @@ async def test_batch_behind_one_lost_with_its_leader_waits(known: int) -> None:
         assert await outcomes(client, known + 1, known + 2) == [NOT_LEADER] * 2
         assert await outcomes(client, known, known + 1, known + 2) == [ACCEPTED] * 3
         assert await values(client) == [b"%d" % sequence for sequence in range(known + 3)]
-        assert not broker.process.serving.gap_guard or await outcome(client, known + 3) == ACCEPTED
+        assert not broker.process.serving.log_parts.gap_guard or await outcome(client, known + 3) == ACCEPTED
 
 
 @pytest.mark.parametrize("known", [pytest.param(0, id="new producer"), pytest.param(3, id="known producer")])
@@ -103,6 +103,31 @@ async def test_batch_behind_one_refused_on_arrival_waits(known: int) -> None:
         assert await outcome(client, known + 1) == NOT_LEADER
         assert await outcomes(client, known, known + 1) == [ACCEPTED] * 2
         assert await outcome(client, known + 3) == OUT_OF_ORDER
+
+
+async def test_new_producer_that_begins_later_is_refused_once() -> None:
+    """Found by a chaos run: its first batches were on their way to the last leader, and could never be stored."""
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic()
+        for producer_id, sequences, expected in (
+            (100, (5, 6, 0, 1, 5), [NOT_LEADER, NOT_LEADER, ACCEPTED, ACCEPTED, OUT_OF_ORDER]),
+            # It was forgotten, and has nothing earlier.
+            (200, (5, 5, 6), [NOT_LEADER, ACCEPTED, ACCEPTED]),
+        ):
+            batches = [batch(sequence, producer_id=producer_id) for sequence in sequences]
+            answers = [(await client.produce("topic", 0, one)).error_code for one in batches]
+            assert answers == expected
+
+
+async def test_new_producer_that_gave_many_up_is_taken_in_the_end() -> None:
+    """Its refused batches are more than are remembered: each new one would be taken for a beginning again."""
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic()
+        answers = await outcomes(client, *range(5, 5 + REMEMBERED_SEQUENCES))
+        assert answers == [NOT_LEADER] * REMEMBERED_SEQUENCES
+        answers = await outcomes(client, *[100] * (MOST_OUT_OF_TURN + 1))
+        assert answers[-1] == ACCEPTED
+        assert await outcomes(client, 101, 102) == [ACCEPTED] * 2
 
 
 async def test_batch_of_a_new_epoch_behind_its_refused_first_waits() -> None:
@@ -145,14 +170,14 @@ async def test_gap_that_this_broker_did_not_make_is_out_of_order() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         assert await outcomes(client, 0, 2) == [ACCEPTED, OUT_OF_ORDER]
-        assert not broker.process.serving.gap_guard
+        assert not broker.process.serving.log_parts.gap_guard
 
 
 async def test_producer_that_was_forgotten_begins_with_any_sequence() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
-        assert await outcome(client, 41) == ACCEPTED
-        assert not broker.process.serving.gap_guard
+        assert await outcomes(client, 41, 41, 42) == [NOT_LEADER, ACCEPTED, ACCEPTED]
+        assert not broker.process.serving.log_parts.gap_guard
 
 
 async def test_retry_of_a_stored_batch_is_answered_as_stored() -> None:
@@ -222,6 +247,8 @@ def test_batch_refused_again_counts_from_the_start() -> None:
         refusals = [guard.refuses(PLACE, header(6), UNKNOWN) for _ in range(MOST_OUT_OF_TURN)]
         assert refusals == [True] * MOST_OUT_OF_TURN
     assert not guard.refuses(PLACE, header(6), UNKNOWN)
+    assert not guard.refuses_beginning(PLACE, header(6))
+    assert not guard.refuses(PLACE, header(7), has_appended(6))
     assert not guard
 
 

@@ -19,7 +19,8 @@ from kafscale.handlers import (
 )
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.fetch import FetchRequest, FetchTopic
-from kafscale.serving.context import Broker
+from kafscale.security.access import UNRESTRICTED
+from kafscale.serving.context import Broker, RequestContext
 from kafscale.tasks.in_turns import PARTS_PER_TURN
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask_with_bytes, control_plane
 from tests.support.flexible_body import NO_TAGS, NULL, array, int32, int32s, text
@@ -115,7 +116,8 @@ async def test_topics_without_partitions_are_fetched_in_turns() -> None:
     """Each costs a look into the view by its id, though there is nothing to read."""
     unknown = cast(Broker, SimpleNamespace(view=SimpleNamespace(topic_by_id=lambda _: None)))
     named = [FetchTopic(None, number.to_bytes(16, "big"), []) for number in range(TOPICS_WITHOUT_PARTITIONS)]
+    request = cast(RequestContext, SimpleNamespace(access=UNRESTRICTED))
     wanted = FetchRequest(-1, 0, 0, 0, 0, 0, -1, named, [], "")
     with counted_turns() as turns:
-        assert len(await fetch._topics_in_turns(unknown, wanted)) == TOPICS_WITHOUT_PARTITIONS
+        assert len(await fetch._topics_in_turns(unknown, request, wanted)) == TOPICS_WITHOUT_PARTITIONS
     assert turns.count >= TOPICS_WITHOUT_PARTITIONS // PARTS_PER_TURN

@@ -62,7 +62,7 @@ async def test_producers_that_all_wait_leave_no_room_until_stored(monkeypatch: p
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as other:
         topic = await broker.create_topic()
         producers = itertools.count(1)
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             for _ in range(FEW):
                 await client.send_produce(topic, {0: batch(next(producers))})
             await hold.reached()

@@ -1,4 +1,4 @@
-"""Requests about placement with as many names as a request may have: others are served meanwhile."""
+"""Requests about placement and quotas with as many names as a request may have: others are served meanwhile."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,20 @@ def cancellations(count: int) -> bytes:
     return array([text(TOPIC) + array([int32(0) + b"\x00" + NO_TAGS] * count) + NO_TAGS])
 
 
+def entities(count: int) -> bytes:
+    return array(
+        array([text("user") + text(f"u{n:06d}") + NO_TAGS]) + b"\x01" + NO_TAGS for n in range(count)
+    )
+
+
+def quotas_of_one(count: int) -> bytes:
+    quotas = array(text(f"q{n:06d}") + bytes(9) + NO_TAGS for n in range(count))
+    return array([array([text("user") + text("u") + NO_TAGS]) + quotas + NO_TAGS])
+
+
 ATTACKS = {
+    "AlterClientQuotas of many entities": (49, 1, entities(PARTITIONS // 3), b"\x00"),
+    "AlterClientQuotas of many quotas": (49, 1, quotas_of_one(PARTITIONS), b"\x00"),
     "DescribeTopicPartitions": (
         75,
         0,

@@ -14,6 +14,12 @@ StartBroker = Callable[..., KafscaleBroker]
 
 
 @pytest.fixture
+def new_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers start as operators start them, not as forks: for tests of the start itself."""
+    monkeypatch.setattr(KafscaleBroker, "forks", False)
+
+
+@pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
     """Starts brokers with the settings given; those that still run at the end must stop cleanly."""
     brokers: list[KafscaleBroker] = []

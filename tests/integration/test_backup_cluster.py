@@ -26,7 +26,7 @@ from tests.support.history import History
 from tests.support.history_checker import examine
 from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
-from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
+from tests.support.s3_server import s3_server
 from tests.support.topics import delete_topic, describe_topic
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
@@ -49,14 +49,7 @@ class Lab(NamedTuple):
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     with s3_server(tmp_path / "s3") as s3, etcd_server(tmp_path / "etcd") as etcd:
-        stores = ClusterStores(
-            etcd_endpoints=(etcd.endpoint,),
-            s3_endpoint=s3.endpoint,
-            s3_bucket=s3.bucket,
-            s3_access_key=ACCESS_KEY,
-            s3_secret_key=SECRET_KEY,
-            s3_region=REGION,
-        )
+        stores = ClusterStores.of((etcd.endpoint,), s3)
         (s3.bucket_folder.parent / BACKUPS).mkdir()  # a folder of the root is a bucket
         settings = {
             "flush_interval_ms": 10,

@@ -15,7 +15,8 @@ import pytest
 
 from tests.support.audit import audit
 from tests.support.cluster import Cluster, ClusterStores, running_cluster
-from tests.support.cluster_chaos import PLACES, SETTINGS, ZONES, ChaosRun
+from tests.support.cluster_chaos import GROUP, PLACES, SETTINGS, TOPIC, ZONES, ChaosRun
+from tests.support.cluster_readers import UNUSED_GROUP
 from tests.support.etcd_install import etcd_missing
 from tests.support.etcd_server import EtcdServer, etcd_cluster, etcd_server
 from tests.support.fsck import CLEAN, fsck, problems
@@ -36,7 +37,8 @@ from tests.support.nemesis import (
 )
 from tests.support.object_store_proxy import ObjectStoreProxy
 from tests.support.s3_install import s3_server_missing
-from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.secure_cluster import ClusterSecurity
 
 SECONDS = float(os.environ.get("KAFSCALE_TEST_CLUSTER_SECONDS", "3"))
 SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
@@ -82,8 +84,13 @@ def running_etcd(folder: Path, members: int) -> Iterator[tuple[Sequence[str], Et
 
 
 @contextlib.contextmanager
-def chaos_run(folder: Path, name: str, etcd_members: int = 1) -> Iterator[tuple[ChaosRun, S3Server]]:
-    """Three brokers in three zones, S3 behind the proxy, etcd; nothing is left of it at the end."""
+def chaos_run(
+    folder: Path, name: str, etcd_members: int = 1, security: ClusterSecurity | None = None
+) -> Iterator[tuple[ChaosRun, S3Server]]:
+    """Three brokers in three zones, S3 behind the proxy, etcd; nothing is left of it at the end.
+
+    `security`: of brokers and clients; without it everything is open.
+    """
     print(f"KAFSCALE_TEST_SEED={SEED} KAFSCALE_TEST_CLUSTER_SECONDS={SECONDS:g}")
     generator = random.Random(f"{SEED} {name}")
     with (
@@ -91,16 +98,13 @@ def chaos_run(folder: Path, name: str, etcd_members: int = 1) -> Iterator[tuple[
         running_etcd(folder / "etcd", etcd_members) as (endpoints, etcd),
         ObjectStoreProxy(s3.endpoint, seed=generator.randrange(2**32)) as proxy,
     ):
-        stores = ClusterStores(
-            etcd_endpoints=endpoints,
-            s3_endpoint=proxy.url,
-            s3_bucket=s3.bucket,
-            s3_access_key=ACCESS_KEY,
-            s3_secret_key=SECRET_KEY,
-            s3_region=REGION,
-        )
+        stores = ClusterStores.of(endpoints, s3, s3_endpoint=proxy.url)
         racks = {broker_id: {"rack": zone} for broker_id, zone in ZONES.items()}
-        with running_cluster(folder, stores, of_broker=racks, **SETTINGS) as cluster:
+        secured = {} if security is None else {"make_broker": security.make_broker}
+        with running_cluster(folder, stores, of_broker=racks, **SETTINGS, **secured) as cluster:
+            if security is not None:
+                security.allow(TOPIC, [GROUP, UNUSED_GROUP])
+                cluster.clients = security.clients()
             run = ChaosRun(folder, cluster, etcd, proxy, generator)
             try:
                 yield run, s3
@@ -154,6 +158,17 @@ def test_promises_are_kept(
     with chaos_run(tmp_path, request.node.name, etcd_members) as (run, s3):
         run.start(java=troubles == ALL)
         judge(run, run.run(troubles, SECONDS))
+        check_the_bucket(s3.bucket_folder, run.cluster, run.history)
+
+
+@pytest.mark.parametrize("etcd_members", [1] if SECONDS < LONG_S else [1, 3])
+def test_promises_are_kept_by_secure_brokers(tmp_path: Path, etcd_members: int) -> None:
+    """With TLS, logins, access rules and quotas: no client is kept out, refused or throttled, and nothing is lost."""
+    security = ClusterSecurity(tmp_path / "certificates")
+    with chaos_run(tmp_path, "secure", etcd_members, security) as (run, s3):
+        run.start(java=SECONDS >= LONG_S)
+        judge(run, run.run(ALL if SECONDS >= LONG_S else (kill,), SECONDS))
+        security.check(run.cluster)
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)
 
 

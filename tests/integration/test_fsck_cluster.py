@@ -16,7 +16,8 @@ from tests.support.fsck import fsck as check
 from tests.support.history import History
 from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
-from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
+from tests.support.s3_server import S3Server, s3_server
+from tests.support.sealing import SEALED_SOON, wait_until_sealed
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
@@ -28,19 +29,13 @@ pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING))]
 @pytest.fixture
 def stores(tmp_path: Path) -> Iterator[tuple[Cluster, S3Server]]:
     with s3_server(tmp_path / "s3") as s3, etcd_server(tmp_path / "etcd") as etcd:
-        of_cluster = ClusterStores(
-            etcd_endpoints=(etcd.endpoint,),
-            s3_endpoint=s3.endpoint,
-            s3_bucket=s3.bucket,
-            s3_access_key=ACCESS_KEY,
-            s3_secret_key=SECRET_KEY,
-            s3_region=REGION,
-        )
+        of_cluster = ClusterStores.of((etcd.endpoint,), s3)
         settings = {
             "flush_interval_ms": 10,
             "lease_ttl_sec": 2,
             "merge_min_segments": 4,
             "merge_check_interval_ms": 200,
+            **SEALED_SOON,
         }
         with running_cluster(tmp_path, of_cluster, brokers=3, **settings) as cluster:
             cluster.create_topic("t", len(PLACES))
@@ -72,7 +67,7 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
         load.start()
     try:
         wait_until(lambda: history.count() > 100, "acknowledgements")
-        cluster.kill(2)  # Leaders change, with uploads and merges under way.
+        cluster.kill(2)  # Leaders change, with flushes, sealing and merges under way.
         status, fields = fsck(cluster, "--verify")
         assert (status, problems(fields)) == (CLEAN, [])
         cluster.start(2)
@@ -83,6 +78,8 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
             load.stop()
         for load in loads:
             load.join(PATIENCE_SEC)
+    for broker in cluster.brokers.values():
+        wait_until_sealed(broker)
     cluster.stop_all()
     status, fields = fsck(cluster, "--verify")
     assert (status, problems(fields), fields["brokers"]) == (CLEAN, [], [])

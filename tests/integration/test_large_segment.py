@@ -18,15 +18,15 @@ from confluent_kafka.cimpl import NewTopic
 from kafscale.formats.index import LARGE_VERSION, parse_index
 from kafscale.formats.segment import FOOTER_SIZE, parse_footer, parse_header
 from kafscale.log.life.merge_planner import NEWEST_LEFT
+from kafscale.log.life.seal_planner import MOST_BYTES
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.java import run_tool
 from tests.support.librdkafka import assigned_consumer, producer, take
+from tests.support.sealing import SEALED_SOON, wait_until_sealed
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MERGED_BYTES = int(os.environ.get("KAFSCALE_TEST_MERGED_BYTES", 12 * 2**20))
 VALUE_BYTES = 64 * 1024
-FLUSH_BYTES = 64 * 2**20
-"""The largest segment that one flush makes."""
 
 # What a broker may need beside its caches and buffers, however large the segments are.
 MOST_MEMORY_BYTES = 300 * 2**20
@@ -51,7 +51,9 @@ def fill(broker: KafscaleBroker, topic: str, count: int) -> None:
             except BufferError:
                 client.poll(1)
         # Now and then, so that there are many segments however fast the producer is.
-        assert (number + 1) % (MERGED_BYTES // 32 // VALUE_BYTES) or client.flush(SECONDS) == 0
+        if (number + 1) % (MERGED_BYTES // 4 // VALUE_BYTES) == 0:
+            assert client.flush(SECONDS) == 0
+            wait_until_sealed(broker)
     assert client.flush(SECONDS) == 0
 
 
@@ -93,9 +95,10 @@ def test_merged_large_segment_is_readable_at_both_ends(tmp_path: Path) -> None:
         "merge_target_bytes": "1MiB",
         "merge_bytes_per_sec": "4GiB",
         "local_fsync": "false",
+        **SEALED_SOON,
     }
-    # So much that what is left of the newest segments is more than what is to be merged.
-    count = (MERGED_BYTES + min(MERGED_BYTES, 4 * FLUSH_BYTES)) // VALUE_BYTES
+    # So much that what is left of the newest segments is more than what is to be merged; sealing makes none larger.
+    count = (MERGED_BYTES + min(MERGED_BYTES, (NEWEST_LEFT + 1) * MOST_BYTES)) // VALUE_BYTES
     with running_broker(tmp_path, merge_check_interval_ms=86_400_000, **settings) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("events", 1, 1)])["events"].result(PATIENCE_SEC)
@@ -103,9 +106,10 @@ def test_merged_large_segment_is_readable_at_both_ends(tmp_path: Path) -> None:
             "org.apache.kafka.tools.FeatureCommand",
             *("--bootstrap-server", broker.bootstrap, "upgrade", "--feature", "kafscale.segment.format=2"),
         ).ok()
-        set_segment_bytes(broker, 1 << 20 if MERGED_BYTES < FLUSH_BYTES else FLUSH_BYTES)
+        set_segment_bytes(broker, 1 << 20 if MERGED_BYTES < MOST_BYTES else MOST_BYTES)
         fill(broker, "events", count)
         set_segment_bytes(broker, 2 * MERGED_BYTES)
+        wait_until_sealed(broker)
         broker.stop()
         # All that can be merged is merged at once.
         together = len(segments(broker)) - NEWEST_LEFT

@@ -15,6 +15,8 @@ from tests.support.broker import KafscaleBroker
 from tests.support.topics import create_topic, describe_topic
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
+pytestmark = pytest.mark.usefixtures("new_processes")
+
 PARTITIONS = 1000
 START_SECONDS = 1.0
 # Generous: what is asserted is that start-up does not grow with the partitions, on a machine that is busy.
@@ -94,7 +96,7 @@ def test_unusable_folder_stops_start_with_clear_message(
 def test_a_stop_flushes_what_is_buffered_and_answers_what_waits(
     start_broker: StartBroker, number: signal.Signals
 ) -> None:
-    broker = start_broker(flush_interval_ms=60_000, early_flushes=0)  # nothing is flushed by time
+    broker = start_broker(flush_interval_ms=60_000, flushes_per_sec=0)  # nothing is flushed by time
     create_topic(broker, "t", 3)
     with wire.connect(broker) as producing, wire.connect(broker) as fetching:
         for partition in range(3):

@@ -30,7 +30,7 @@ from tests.support.load import RECONNECT_SECONDS, Worker
 from tests.support.metrics_page import scrape
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
 from tests.support.s3_install import s3_server_missing
-from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
+from tests.support.s3_server import s3_server
 from tests.support.waiting import wait_until
 
 SECONDS = float(os.environ.get("KAFSCALE_TEST_CLUSTER_SECONDS", "0"))
@@ -153,14 +153,7 @@ def test_leases_lost_again_and_again_keep_clients(tmp_path: Path) -> None:
         etcd_server(tmp_path / "etcd") as etcd,
         ObjectStoreProxy(s3.endpoint, seed=generator.randrange(2**32)) as proxy,
     ):
-        stores = ClusterStores(
-            etcd_endpoints=(etcd.endpoint,),
-            s3_endpoint=proxy.url,
-            s3_bucket=s3.bucket,
-            s3_access_key=ACCESS_KEY,
-            s3_secret_key=SECRET_KEY,
-            s3_region=REGION,
-        )
+        stores = ClusterStores.of((etcd.endpoint,), s3, s3_endpoint=proxy.url)
         with running_cluster(tmp_path, stores, **SETTINGS) as cluster:
             play(cluster, etcd, proxy, generator)
 

@@ -14,7 +14,7 @@ FLUSH_MS = 300
 
 
 def test_pipelined_requests_are_flushed_together(start_broker: StartBroker) -> None:
-    broker = start_broker(flush_interval_ms=FLUSH_MS, early_flushes=0)
+    broker = start_broker(flush_interval_ms=FLUSH_MS, flushes_per_sec=0)
     create_topic(broker, "t")
     with wire.connect(broker) as connection:
         began = time.monotonic()
@@ -33,7 +33,7 @@ def test_pipelined_requests_are_flushed_together(start_broker: StartBroker) -> N
 
 
 def test_partitions_of_one_request_are_flushed_concurrently(start_broker: StartBroker) -> None:
-    broker = start_broker(flush_interval_ms=FLUSH_MS, early_flushes=0)
+    broker = start_broker(flush_interval_ms=FLUSH_MS, flushes_per_sec=0)
     create_topic(broker, "t", 50)
     with wire.connect(broker) as connection:
         began = time.monotonic()

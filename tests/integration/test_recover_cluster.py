@@ -14,7 +14,7 @@ from tests.support.history import History
 from tests.support.history_checker import examine
 from tests.support.ledger import Place
 from tests.support.s3_install import s3_server_missing
-from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
+from tests.support.s3_server import s3_server
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
 MISSING = etcd_missing() or s3_server_missing()
@@ -27,14 +27,7 @@ pytestmark = [pytest.mark.skipif(MISSING is not None, reason=str(MISSING)), pyte
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     with s3_server(tmp_path / "s3") as s3, etcd_server(tmp_path / "etcd") as etcd:
-        stores = ClusterStores(
-            etcd_endpoints=(etcd.endpoint,),
-            s3_endpoint=s3.endpoint,
-            s3_bucket=s3.bucket,
-            s3_access_key=ACCESS_KEY,
-            s3_secret_key=SECRET_KEY,
-            s3_region=REGION,
-        )
+        stores = ClusterStores.of((etcd.endpoint,), s3)
         settings = {"flush_interval_ms": 10, "lease_ttl_sec": 2, "etcd_prefix": "/before"}
         with running_cluster(tmp_path, stores, brokers=3, **settings) as running:
             running.create_topic("t", len(PLACES))

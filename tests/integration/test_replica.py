@@ -14,11 +14,15 @@ from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.metrics_page import MetricsPage, scrape
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.sealing import WORTHWHILE_AT_ONCE, wait_until_sealed, worthwhile_value
 from tests.support.topics import create_topic, delete_topic, unique_name
 from tests.support.waiting import wait_until
 
 SEGMENTS = 12
 NOT_REPLICATED = 3
+OBJECTS = 2
+"""Of each segment that a first read asks for: its index, which is kept, and its records."""
+SUFFIXES = (".index", ".kfs")
 READS = "kafscale_segment_store_reads_total"
 MISSES = "kafscale_segment_store_misses_total"
 PASSED_OVER = "kafscale_segment_store_passed_over_total"
@@ -48,6 +52,7 @@ def broker(primary: S3Server, replica: S3Server, tmp_path: Path) -> Iterator[Kaf
         merge_bytes_per_sec=0,
         s3_read_bucket=replica.bucket,
         s3_read_endpoint=replica.endpoint,
+        **WORTHWHILE_AT_ONCE,
         **settings,
     )
     try:
@@ -61,12 +66,13 @@ def broker(primary: S3Server, replica: S3Server, tmp_path: Path) -> Iterator[Kaf
 def produce(broker: KafscaleBroker, topic: str, generation: str) -> list[tuple[int, bytes | None]]:
     """One segment for each record; returns what a consumer is to see."""
     expected: list[tuple[int, bytes | None]] = [
-        (number, f"{generation} {number:03d}".encode()) for number in range(SEGMENTS)
+        (number, worthwhile_value(f"{generation} {number:03d}")) for number in range(SEGMENTS)
     ]
     with wire.connect(broker) as connection:
         for offset, value in expected:
             answer = wire.produce(connection, topic, 0, wire.batch([value]))
             assert (answer.error_code, answer.base_offset) == (0, offset)
+            wait_until_sealed(broker)
     return expected
 
 
@@ -94,9 +100,9 @@ def replicate(primary: S3Server, replica: S3Server, topic: str) -> None:
     async def copy() -> None:
         source = open_bucket(load_settings(primary.settings))
         target = open_bucket(load_settings(replica.settings))
-        keys = [info.key async for info in source.list(f"default/{topic}/") if info.key.endswith(".kfs")]
-        assert len(keys) == SEGMENTS
-        for key in keys[:-NOT_REPLICATED]:
+        keys = [info.key async for info in source.list(f"default/{topic}/") if info.key.endswith(SUFFIXES)]
+        assert len(keys) == SEGMENTS * OBJECTS
+        for key in keys[: -NOT_REPLICATED * OBJECTS]:
             await target.put(key, [await source.get(key)])
         await source.close()
         await target.close()
@@ -115,13 +121,15 @@ def test_segments_missing_at_replica_come_from_primary(
     replicate(primary, replica, topic)
     assert consume(broker, topic) == expected
     page = scrape(broker)
-    assert of(page, MISSES) == {"replica": NOT_REPLICATED, "primary": 0}
-    assert of(page, READS) == {"replica": SEGMENTS, "primary": NOT_REPLICATED}
+    assert of(page, MISSES) == {"replica": NOT_REPLICATED * OBJECTS, "primary": 0}
+    assert of(page, READS) == {"replica": SEGMENTS * OBJECTS, "primary": NOT_REPLICATED * OBJECTS}
     assert page.value("kafscale_segment_store_bytes_total", store="replica") > 0
     assert page.value("kafscale_replica_passed_over") == 0
     # Nothing was written there, and nothing asked about.
-    assert len([key for key in replica.stored_files() if key.endswith(".kfs")]) == SEGMENTS - NOT_REPLICATED
-    assert not [key for key in replica.stored_files() if not key.endswith(".kfs")]
+    for suffix in SUFFIXES:
+        found = [key for key in replica.stored_files() if key.endswith(suffix)]
+        assert len(found) == SEGMENTS - NOT_REPLICATED
+    assert not [key for key in replica.stored_files() if not key.endswith(SUFFIXES)]
 
 
 def test_hanging_replica_costs_one_wait_and_is_used_again(
@@ -179,7 +187,7 @@ def test_what_the_replica_has_is_read_while_the_primary_is_away(
     try:
         replicated = SEGMENTS - NOT_REPLICATED
         assert consume(broker, topic, replicated) == expected[:replicated]
-        assert of(scrape(broker), READS) == {"replica": replicated, "primary": 0}
+        assert of(scrape(broker), READS) == {"replica": replicated * OBJECTS, "primary": 0}
     finally:
         primary.resume()
     assert consume(broker, topic) == expected
@@ -205,4 +213,4 @@ def test_objects_of_deleted_topic_are_not_its_namesakes(
     create_topic(broker, topic)
     expected = produce(broker, topic, "other")
     assert consume(broker, topic) == expected
-    assert of(scrape(broker), MISSES)["replica"] == NOT_REPLICATED
+    assert of(scrape(broker), MISSES)["replica"] == NOT_REPLICATED * OBJECTS

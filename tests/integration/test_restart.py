@@ -1,5 +1,6 @@
 """A restart keeps everything, whether the broker was asked to stop or was killed."""
 
+import asyncio
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from kafscale.formats.partition_record import PartitionRecord, decode_partition_record
+from kafscale.metadata import keys
+from kafscale.metadata.sqlite.reader import SqliteReader
+from tests.integration.conftest import StartBroker
 from tests.support import wire
 from tests.support.audit import audit
 from tests.support.broker import KafscaleBroker
+from tests.support.fsck import CLEAN, fsck, problems
+from tests.support.sealing import NEVER_SEALED, SEALED_SOON
 from tests.support.topics import create_topic, delete_topic, describe_topic, unique_name
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
 INVALID_PRODUCER_EPOCH = 47
@@ -158,11 +165,14 @@ def test_idempotent_producers_are_remembered(broker: KafscaleBroker, restart: Re
         assert wire.init_producer_id(connection)[0] != producer_id
 
 
-def test_an_acknowledged_record_is_in_a_segment_with_its_index(
-    tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.parametrize(
+    "sealing", [pytest.param({}, id="in the journal"), pytest.param(SEALED_SOON, id="sealed")]
+)
+def test_an_acknowledged_record_is_in_the_files_after_a_kill(
+    tmp_path: Path, request: pytest.FixtureRequest, sealing: dict[str, Any]
 ) -> None:
-    """Killed right after its answer: the files alone, with no further start, hold the record."""
-    broker = KafscaleBroker(tmp_path, flush_interval_ms=0)
+    """Killed right after its answer, or with its segment: the files alone, with no further start, have the record."""
+    broker = KafscaleBroker(tmp_path, flush_interval_ms=0, **sealing)
     request.addfinalizer(broker.close)
     broker.start()
     create_topic(broker, "t")
@@ -171,7 +181,44 @@ def test_an_acknowledged_record_is_in_a_segment_with_its_index(
         for n, acks in enumerate([-1, 1, -1, 1]):
             answer = wire.produce(connection, "t", 0, wire.batch([b"%d" % n]), acks=acks)
             acknowledged.append((answer.base_offset, b"%d" % n))
+    if sealing:
+        wait_until(lambda: any(broker.data_folder.rglob("*.index")), "a segment with its index")
     broker.kill9()
     files = audit(broker.data_folder)
     assert [(record.offset, record.value) for record in files.records("t", 0)] == acknowledged
-    assert all(segment.has_index for segment in files.segments)
+    assert not any(segment.lacks_index for segment in files.segments)
+    assert any(not segment.is_slice for segment in files.segments) == bool(sealing)
+
+
+@pytest.mark.parametrize("end", ["stop", "kill9"])
+def test_tools_see_all_that_is_acknowledged_when_no_broker_runs(start_broker: StartBroker, end: str) -> None:
+    """Once: fsck saw what leaders had reported of their journals, up to 0.1 s less than they had acknowledged."""
+    broker = start_broker(flush_interval_ms=0, **NEVER_SEALED)
+    create_topic(broker, "t")
+    with wire.connect(broker) as connection:
+        for n in range(5):
+            assert wire.produce(connection, "t", 0, wire.batch([b"x"])).base_offset == n
+    getattr(broker, end)()
+    status, fields = fsck(broker)
+    assert (status, problems(fields)) == (CLEAN, [])
+    [partition] = fields["partitions"]
+    assert (partition["records"], partition["log_end_offset"]) == (5, 5)
+
+
+def test_a_clean_stop_leaves_no_record_behind_the_journal(start_broker: StartBroker) -> None:
+    broker = start_broker(flush_interval_ms=0, **NEVER_SEALED)
+    create_topic(broker, "t", 3)
+    with wire.connect(broker) as connection:
+        for index in range(3):
+            for _ in range(index):
+                wire.produce(connection, "t", index, wire.batch([b"x"]))
+    broker.stop()
+
+    async def stored() -> list[PartitionRecord]:
+        reader = await SqliteReader.open(broker.data_folder / "metadata.db")
+        items = (await reader.range(keys.partitions("t"))).items
+        await reader.close()
+        return [decode_partition_record(item.key, item.value) for item in items]
+
+    found = asyncio.run(stored())
+    assert [(record.log_end_offset, record.journal) for record in found] == [(0, None), (1, None), (2, None)]

@@ -1,8 +1,11 @@
 """Old records leave a running broker, by its own rules and by those of a bucket, and consumers go on."""
 
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
@@ -18,24 +21,52 @@ from tests.integration.test_recover import lose_metadata, recovered
 from tests.support.broker import KafscaleBroker
 from tests.support.librdkafka import assigned_consumer, next_error, producer, send_all, take
 from tests.support.metrics_page import scrape
+from tests.support.sealing import (
+    NEVER_SEALED,
+    WORTHWHILE_AT_ONCE,
+    wait_until_sealed,
+    worthwhile_value,
+)
 from tests.support.topics import create_topic
 from tests.support.waiting import PATIENCE_SEC, wait_until
+
+Produce = Callable[..., None]
 
 TOPIC = "orders"
 AN_HOUR_MS = 3_600_000
 LOOKING_OFTEN = {"retention_check_interval_ms": 50, "flush_interval_ms": 5}
-OUT_OF_THE_STORE = {"cache_size": 0, "readahead_segments": 0, "flush_interval_ms": 5}
+OUT_OF_THE_STORE = {
+    "cache_size": 0,
+    "readahead_segments": 0,
+    "flush_interval_ms": 5,
+    "merge_bytes_per_sec": 0,
+    **WORTHWHILE_AT_ONCE,
+}
 
 
 def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def produce_segments(broker: KafscaleBroker, count: int, **fields: int) -> None:
-    """Each record is a segment of its own."""
+def produce_slices(broker: KafscaleBroker, count: int, **fields: int) -> None:
+    """Each record is a slice of its own in the journal."""
     client = producer(broker, linger_ms=0)
     for number in range(count):
         send_all(client, TOPIC, [b"%d" % number * 100], **fields)
+
+
+def produce_segments(broker: KafscaleBroker, count: int, **fields: int) -> None:
+    """Each record is a segment of its own."""
+    client = producer(broker, linger_ms=0, message_max_bytes=2_000_000)
+    for number in range(count):
+        send_all(client, TOPIC, [worthwhile_value(str(number))], **fields)
+        wait_until_sealed(broker)
+
+
+KINDS = [
+    pytest.param(produce_segments, WORTHWHILE_AT_ONCE, id="segments"),
+    pytest.param(produce_slices, NEVER_SEALED, id="slices in the journal"),
+]
 
 
 def log_range(broker: KafscaleBroker) -> tuple[int, int]:
@@ -76,11 +107,14 @@ def segment_files(broker: KafscaleBroker) -> list[Path]:
     return sorted((broker.data_folder / "objects").rglob(f"{TOPIC}/0/*.kfs"))
 
 
-def test_records_past_retention_are_gone_for_every_client(start_broker: StartBroker) -> None:
-    broker = start_broker(**LOOKING_OFTEN)
+@pytest.mark.parametrize(("produce", "sealing"), KINDS)
+def test_records_past_retention_are_gone_for_every_client(
+    start_broker: StartBroker, produce: Produce, sealing: dict[str, Any]
+) -> None:
+    broker = start_broker(**LOOKING_OFTEN, **sealing)
     create_topic(broker, TOPIC, 1)
-    produce_segments(broker, 5, timestamp=now_ms() - 2 * AN_HOUR_MS)
-    produce_segments(broker, 3, timestamp=now_ms())
+    produce(broker, 5, timestamp=now_ms() - 2 * AN_HOUR_MS)
+    produce(broker, 3, timestamp=now_ms())
     assert log_range(broker) == (0, 8)
     alter_config(broker, "retention.ms", str(AN_HOUR_MS))
     wait_until(lambda: log_range(broker) == (5, 8), "the old records have expired")
@@ -93,10 +127,13 @@ def test_records_past_retention_are_gone_for_every_client(start_broker: StartBro
     assert log_range(broker) == (5, 8)
 
 
-def test_a_partition_shrinks_to_retention_bytes(start_broker: StartBroker) -> None:
-    broker = start_broker(**LOOKING_OFTEN)
+@pytest.mark.parametrize(("produce", "sealing"), KINDS)
+def test_a_partition_shrinks_to_retention_bytes(
+    start_broker: StartBroker, produce: Produce, sealing: dict[str, Any]
+) -> None:
+    broker = start_broker(**LOOKING_OFTEN, **sealing)
     create_topic(broker, TOPIC, 1)
-    produce_segments(broker, 20)
+    produce(broker, 20)
     whole = size_bytes(broker)
     alter_config(broker, "retention.bytes", str(whole // 2))
     wait_until(lambda: log_range(broker)[0] > 0, "the oldest segments have gone")

@@ -3,7 +3,11 @@
 import socket
 from pathlib import Path
 
+import pytest
+
 from tests.support.broker import KafscaleBroker
+
+pytestmark = pytest.mark.usefixtures("new_processes")
 
 
 def test_the_first_lines_say_where_everything_is(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
 """The crash test's witnesses see what they are there to see: an audit that passes anything proves nothing."""
 
-from collections.abc import Callable
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import crc32c
 import pytest
 
-from tests.integration.conftest import StartBroker
 from tests.support import wire
-from tests.support.audit import AuditError, audit, main
+from tests.support.audit import AuditedSegment, AuditError, audit, main
+from tests.support.broker import KafscaleBroker
 from tests.support.ledger import Ledger, Place, Record, value_of
+from tests.support.sealing import SEALED_SOON
 from tests.support.topics import create_topic
+from tests.support.waiting import wait_until
 
 PLACE: Place = ("t", 0)
 SENT: list[Record] = [(n, value_of("p", n)) for n in range(5)]
@@ -65,30 +70,89 @@ def test_the_ledger_complains_about_failures_of_the_producers(ledger: Ledger) ->
         ledger.check({PLACE: SENT})
 
 
+CODECS = {
+    "sealed": ["none", "gzip"],
+    "gathered": ["snappy", "lz4", "zstd", "none"],
+    "in the journal": ["gzip", "zstd"],
+}
+NEVER_MS = 3_600_000
+SEALING = {
+    "sealed": SEALED_SOON,
+    "gathered": {"seal_interval_ms": 100, "seal_max_age_ms": NEVER_MS},
+    "in the journal": {"seal_interval_ms": NEVER_MS, "seal_max_age_ms": NEVER_MS},
+}
+
+
+def values_of(stage: str, number: int) -> list[bytes | None]:
+    return [b"%s %d.%d " % (stage.encode(), number, i) * 20 for i in range(60)]
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """What a broker left of two partitions: segments, then a gathered object, then entries of a journal."""
+    broker = KafscaleBroker(tmp_path_factory.mktemp("witnesses"), flush_interval_ms=0)
+
+    def count(suffix: str, least: int) -> Callable[[], bool]:
+        return lambda: len(list(broker.data_folder.rglob(f"*{suffix}"))) >= least
+
+    try:
+        for stage, codecs in CODECS.items():
+            broker.settings.update(SEALING[stage])
+            broker.start()
+            if stage == "sealed":
+                create_topic(broker, "t", 2)
+                with wire.connect(broker) as connection:
+                    producer_id, epoch = wire.init_producer_id(connection)
+                sent = [0, 0]
+            with wire.connect(broker) as connection:
+                for number, codec in enumerate(codecs):
+                    index = number % 2
+                    batch = wire.batch(
+                        values_of(stage, number),
+                        codec=codec,
+                        producer_id=producer_id,
+                        producer_epoch=epoch,
+                        sequence=sent[index],
+                    )
+                    assert wire.produce(connection, "t", index, batch).base_offset == sent[index]
+                    sent[index] += 60
+            if stage == "sealed":
+                wait_until(count(".index", 2), "both partitions' segments")
+            elif stage == "gathered":
+                wait_until(
+                    lambda: gathered_slices(broker.data_folder) == 2, "both partitions' gathered slices"
+                )
+            broker.stop()
+        yield broker.data_folder
+    finally:
+        broker.close()
+
+
+def gathered_slices(folder: Path) -> int:
+    return sum(int.from_bytes(path.read_bytes()[16:20], "big") for path in folder.rglob("*.gathered"))
+
+
 @pytest.fixture
-def data_folder(start_broker: StartBroker) -> Path:
-    """What a broker left: two partitions, several segments, several codecs."""
-    broker = start_broker(flush_interval_ms=0)
-    create_topic(broker, "t", 2)
-    with wire.connect(broker) as connection:
-        for n, codec in enumerate(["none", "gzip", "snappy", "lz4", "zstd"]):
-            records = wire.batch([b"%d.%d " % (n, i) * 20 for i in range(60)], codec=codec)
-            wire.produce(connection, "t", n % 2, records)
-    broker.stop()
-    return broker.data_folder
+def data_folder(stored: Path, tmp_path: Path) -> Path:
+    """A copy to damage."""
+    return shutil.copytree(stored, tmp_path / "data")
 
 
 def test_the_audit_reads_what_the_broker_wrote(data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = audit(data_folder)
-    assert {place: len(segments) for place, segments in found.partitions().items()} == {
-        ("t", 0): 3,
-        ("t", 1): 2,
-    }
-    assert all(segment.has_index for segment in found.segments)
-    expected = [b"%d.%d " % (n, i) * 20 for n in (0, 2, 4) for i in range(60)]
-    assert [(one.offset, one.value) for one in found.records("t", 0)] == list(enumerate(expected))
+    for index in (0, 1):
+        segments = found.partitions()[("t", index)]
+        assert [segment.path.suffix for segment in segments] == [".kfs", ".gathered", ".entry"]
+        expected = [
+            value
+            for stage, codecs in CODECS.items()
+            for number in range(index, len(codecs), 2)
+            for value in values_of(stage, number)
+        ]
+        assert [(one.offset, one.value) for one in found.records("t", index)] == list(enumerate(expected))
+    assert not any(segment.lacks_index for segment in found.segments)
     assert main([str(data_folder)]) == 0
-    assert "t-0: 3 segments, 180 records" in capsys.readouterr().out
+    assert "t-0: 3 segments, 240 records" in capsys.readouterr().out
 
 
 def flip(position: int) -> Callable[[bytes], bytes]:
@@ -100,6 +164,67 @@ def flip(position: int) -> Callable[[bytes], bytes]:
         return bytes(damaged)
 
     return change
+
+
+def with_crc(data: bytes) -> bytes:
+    """The object with a head whose CRC fits."""
+    head = data[: HEAD_BYTES + int.from_bytes(data[12:16], "big")]
+    crc = crc32c.crc32c(head[12:], crc32c.crc32c(head[:8]))
+    return data[:8] + crc.to_bytes(4, "big") + data[12:]
+
+
+def lie(position: int) -> Callable[[bytes], bytes]:
+    """Change one byte of the head, and its CRC accordingly."""
+    return lambda data: with_crc(flip(position)(data))
+
+
+def lie_in_row(position: int) -> Callable[[bytes], bytes]:
+    """Change one byte of the first row of the directory, and the CRC accordingly."""
+    return lambda data: lie(first_row(data) + position)(data)
+
+
+def lie_in_slice(position: int) -> Callable[[bytes], bytes]:
+    """Change one byte of the first slice."""
+    return lambda data: flip(HEAD_BYTES + int.from_bytes(data[12:16], "big") + position)(data)
+
+
+def first_row(data: bytes) -> int:
+    return HEAD_BYTES + int.from_bytes(data[48:50], "big")
+
+
+HEAD_BYTES, ROW_BYTES = 50, 75
+OF_JOURNALS = [
+    pytest.param(flip(0), id="magic"),
+    pytest.param(flip(11), id="CRC of the head"),
+    pytest.param(flip(21), id="broker id"),
+    pytest.param(lie(5), id="version"),
+    pytest.param(lie(7), id="kind"),
+    pytest.param(lie(15), id="length of the head"),
+    pytest.param(lie(19), id="slice count"),
+    pytest.param(lie(30), id="sequence"),
+    pytest.param(lie(32), id="committed through"),
+    pytest.param(lambda data: with_crc(data[:40] + bytes(8) + data[48:]), id="created"),
+    pytest.param(lie(49), id="length of the journal's id"),
+    pytest.param(lie(50), id="journal id"),
+    pytest.param(lie_in_row(23), id="leader epoch"),
+    pytest.param(lie_in_row(31), id="base offset"),
+    pytest.param(lie_in_row(35), id="last offset"),
+    pytest.param(lie_in_row(39), id="record count"),
+    pytest.param(lie_in_row(47), id="largest timestamp"),
+    pytest.param(lie_in_row(55), id="start"),
+    pytest.param(lie_in_row(63), id="size"),
+    pytest.param(lie_in_row(67), id="CRC of the body"),
+    pytest.param(lie_in_row(68), id="kind of the slice"),
+    pytest.param(lie_in_row(72), id="a key"),
+    pytest.param(lie_in_row(74), id="producer count"),
+    pytest.param(lie_in_slice(0), id="a slice's magic"),
+    pytest.param(lie_in_slice(19), id="a slice's record count"),
+    pytest.param(lie_in_slice(200), id="a record"),
+    pytest.param(flip(-1), id="a slice's footer magic"),
+    pytest.param(lambda data: data[:-1], id="cut short"),
+    pytest.param(lambda data: data[:100], id="half a head"),
+    pytest.param(lambda data: data + b"\x00", id="too long"),
+]
 
 
 @pytest.mark.parametrize(
@@ -125,8 +250,63 @@ def flip(position: int) -> Callable[[bytes], bytes]:
     ],
 )
 def test_the_audit_finds_damage(data_folder: Path, suffix: str, change: Callable[[bytes], bytes]) -> None:
-    path = sorted(data_folder.rglob(f"*{suffix}"))[0]
+    check_damage(data_folder, suffix, change)
+
+
+@pytest.mark.parametrize("suffix", [".entry", ".gathered"])
+@pytest.mark.parametrize("change", OF_JOURNALS)
+def test_the_audit_finds_damage_in_journals(
+    data_folder: Path, suffix: str, change: Callable[[bytes], bytes]
+) -> None:
+    check_damage(data_folder, suffix, change)
+
+
+@pytest.mark.parametrize("position", [7, 9, 13, 17, 25], ids=["id", "epoch", "first", "last", "base offset"])
+def test_the_audit_finds_false_producers(data_folder: Path, position: int) -> None:
+    producer = ROW_BYTES + len("t") + position
+    check_damage(data_folder, ".entry", lie_in_row(producer))
+
+
+def check_damage(data_folder: Path, suffix: str, change: Callable[[bytes], bytes]) -> None:
+    path = sorted(data_folder.rglob(f"*{suffix}"), key=lambda one: one.stat().st_size)[-1]
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(AuditError, match=path.name):
         audit(data_folder)
     assert main([str(data_folder)]) == 1
+
+
+def newest_entry(data_folder: Path) -> tuple[Path, AuditedSegment]:
+    """The entry with the last records, and these."""
+    segment = max(audit(data_folder).partitions()[("t", 1)], key=lambda one: one.base_offset)
+    assert segment.path.suffix == ".entry"
+    return segment.path, segment
+
+
+def test_the_audit_counts_nothing_from_a_fence_on(data_folder: Path) -> None:
+    path, newest = newest_entry(data_folder)
+    entry = path.read_bytes()
+    journal_id = entry[HEAD_BYTES : first_row(entry)]
+    fixed = bytearray(entry[:HEAD_BYTES])
+    fixed[7] = 1
+    fixed[12:20] = len(journal_id).to_bytes(4, "big") + bytes(4)  # no directory, no slices
+    fixed[32:40] = (-1).to_bytes(8, "big", signed=True)
+    path.write_bytes(with_crc(bytes(fixed) + journal_id))
+    assert [one.offset for one in audit(data_folder).records("t", 1)] == list(range(newest.base_offset))
+
+
+def test_the_audit_counts_nothing_behind_a_gap(data_folder: Path) -> None:
+    path, newest = newest_entry(data_folder)
+    entry = bytearray(path.read_bytes())
+    entry[31] += 1
+    path.unlink()
+    path.with_stem(f"{int(path.stem) + 1:020d}").write_bytes(with_crc(bytes(entry)))
+    assert [one.offset for one in audit(data_folder).records("t", 1)] == list(range(newest.base_offset))
+
+
+def test_the_audit_leaves_slices_of_deleted_topics_out(data_folder: Path) -> None:
+    path, _ = newest_entry(data_folder)
+    entry = path.read_bytes()
+    topic_id = uuid.UUID(bytes=entry[first_row(entry) : first_row(entry) + 16])
+    (path.parents[2] / "deleted").mkdir(exist_ok=True)
+    (path.parents[2] / "deleted" / str(topic_id)).touch()
+    assert {segment.path.suffix for segment in audit(data_folder).segments} == {".kfs"}

@@ -4,7 +4,14 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kafscale.journal.own_journal import NEW_JOURNAL, OwnJournal, found_fence, found_own, sealed
+from kafscale.journal.own_journal import (
+    NEW_JOURNAL,
+    OwnJournal,
+    found_fence,
+    found_own,
+    sealed,
+    told_of_end,
+)
 
 
 class Account(RuleBasedStateMachine):
@@ -62,6 +69,14 @@ def test_entries_below_a_fence_may_still_turn_out_to_be_there() -> None:
     journal = found_fence(sealed(sealed(NEW_JOURNAL)), 1)
     assert journal.is_fenced
     assert found_own(journal, 0).committed_through == 0
+
+
+@pytest.mark.parametrize(("place", "next_sequence"), [(1, 1), (2, 2), (3, 2), (9, 2)])
+def test_an_end_that_is_told_refuses_what_is_not_below_it(place: int, next_sequence: int) -> None:
+    journal = told_of_end(found_own(sealed(sealed(NEW_JOURNAL)), 0), place)
+    assert (journal.is_fenced, journal.next_sequence, journal.committed_through) == (True, next_sequence, 0)
+    with pytest.raises(ValueError, match="has ended"):
+        sealed(journal)
 
 
 def test_what_breaks_the_protocol_is_an_error() -> None:

@@ -60,7 +60,7 @@ def test_each_partition_gets_what_is_behind_its_own_position() -> None:
     assert [each.slice.base_offset for each in found.behind(A, 0, 0, 5)] == [5]
     assert found.behind(B, 0, 1, 2) == ()
     assert found.behind(uuid.UUID(int=3), 0, -1, 0) == ()
-    assert found.first_hole is None
+    assert found.last_hole is None
 
 
 def test_what_does_not_follow_the_record_is_an_error() -> None:
@@ -73,7 +73,7 @@ def test_what_does_not_follow_the_record_is_an_error() -> None:
 
 def test_a_collected_entry_is_told_and_another_gap_is_an_error() -> None:
     found = replay((one(A, 0, 4),), None, (one(B, 0, 0),), progress=1)
-    assert found.first_hole == 1
+    assert found.last_hole == 1
     assert len(found.behind(B, 0, -1, 0)) == 1
     with pytest.raises(EntryMissingError, match="entry 1 of journal 1-a is gone"):
         replay((one(A, 0, 4),), None, progress=0)

@@ -15,11 +15,10 @@ from tests.support.kube_api import KubeApi, Manifest
 from tests.support.operated_topics import CLUSTER, OperatedTopics
 from tests.support.operator_process import OperatorProcess
 from tests.support.s3_server import S3Server, s3_server
-from tests.support.waiting import NotInTimeError, wait_until
+from tests.support.waiting import PATIENCE_SEC, NotInTimeError, wait_until
 
 BACKUPS = "backups"
-WAIT_SECONDS = 40.0
-MINUTE_SECONDS = 90.0
+MINUTE_SECONDS = 60 + PATIENCE_SEC
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +63,7 @@ class BackedUp:
     def wait_reason(self, reason: str) -> Manifest:
         """Wait until the condition has that reason; what the status tells of the newest snapshot."""
         try:
-            wait_until(lambda: self.condition()[1] == reason, f"BackedUp says {reason}", WAIT_SECONDS)
+            wait_until(lambda: self.condition()[1] == reason, f"BackedUp says {reason}")
         except NotInTimeError as error:
             raise NotInTimeError(f"{error}; the status is {self.status()}") from None
         found: Manifest = self.status()["backup"]
@@ -80,7 +79,7 @@ class BackedUp:
         start, end = f"{self.topics.prefix}/", f"{self.topics.prefix}0"  # `0` comes after `/`
         with grpc.insecure_channel(self._etcd.endpoint.removeprefix("http://")) as channel:
             request = rpc.DeleteRangeRequest(key=start.encode(), range_end=end.encode())
-            deleted = rpc.KVStub(channel).DeleteRange(request, timeout=10).deleted
+            deleted = rpc.KVStub(channel).DeleteRange(request, timeout=PATIENCE_SEC).deleted
         assert deleted > 0
 
 
@@ -95,13 +94,13 @@ def cluster(api: KubeApi, etcd: EtcdServer, s3: S3Server, tmp_path: Path) -> Ite
 
 
 def samples(operator: OperatorProcess) -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=10) as page:
+    with urllib.request.urlopen(f"http://127.0.0.1:{operator.port}/metrics", timeout=PATIENCE_SEC) as page:
         return str(page.read(), "utf-8")
 
 
 def test_what_the_operator_backed_up_comes_back(cluster: BackedUp, operator: OperatorProcess) -> None:
     cluster.set_backups(schedule="0 0 1 1 *")
-    wait_until(lambda: cluster.condition()[1] == "ClusterNotStarted", "it waits for a broker", WAIT_SECONDS)
+    wait_until(lambda: cluster.condition()[1] == "ClusterNotStarted", "it waits for a broker")
     topics = cluster.topics
     topics.brokers.start()
     first = cluster.wait_reason("SnapshotTaken")
@@ -110,7 +109,7 @@ def test_what_the_operator_backed_up_comes_back(cluster: BackedUp, operator: Ope
     topic_id = topics.kafka_id("orders")
     cluster.set_backups(schedule="* * * * *")
     wait_until(lambda: len(cluster.stored()) > 1, "the next is taken when it is due", MINUTE_SECONDS)
-    wait_until(lambda: cluster.status()["backup"]["key"] != first["key"], "that is told", WAIT_SECONDS)
+    wait_until(lambda: cluster.status()["backup"]["key"] != first["key"], "that is told")
     told = cluster.status()["backup"]
     cluster.set_backups(suspend=True)
     cluster.wait_reason("Suspended")
@@ -119,7 +118,7 @@ def test_what_the_operator_backed_up_comes_back(cluster: BackedUp, operator: Ope
     assert f"kafscale_backup_size_bytes{labels} {float(told['sizeBytes'])}" in page
     assert f"kafscale_backup_failures_total{labels} 0.0" in page
     told_of = {"ClusterNotStarted", "SnapshotTaken", "Suspended"}
-    wait_until(lambda: topics.events("c") >= told_of, "events of all that turned", WAIT_SECONDS)
+    wait_until(lambda: topics.events("c") >= told_of, "events of all that turned")
 
     broker = topics.brokers.brokers[1]
     topics.brokers.kill(1)
@@ -136,18 +135,18 @@ def test_what_the_operator_backed_up_comes_back(cluster: BackedUp, operator: Ope
 def test_a_failure_is_told_until_it_is_corrected(cluster: BackedUp, operator: OperatorProcess) -> None:
     cluster.topics.brokers.start()
     cluster.set_backups(bucket="nowhere", keep=1, keepFor="1ms")
-    wait_until(lambda: cluster.condition()[1] == "SnapshotFailed", "the failure is told", WAIT_SECONDS * 2)
+    wait_until(lambda: cluster.condition()[1] == "SnapshotFailed", "the failure is told")
     assert cluster.condition()[0] == "False"
     assert "There is no snapshot." in cluster.condition()[2]
-    wait_until(lambda: "SnapshotFailed" in cluster.topics.events("c"), "the event of it", WAIT_SECONDS)
+    wait_until(lambda: "SnapshotFailed" in cluster.topics.events("c"), "the event of it")
     cluster.set_backups()
     key = cluster.wait_reason("SnapshotTaken")["key"]
     operator.kill9()
     cluster.api.patch(CLUSTER, "c", {"spec": {"backups": {"schedule": "* * * * *"}}})
     operator.start()
     wait_until(lambda: cluster.status()["backup"]["key"] != key, "the next operator goes on", MINUTE_SECONDS)
-    wait_until(lambda: len(cluster.stored()) == 1, "the old one goes", WAIT_SECONDS)
+    wait_until(lambda: len(cluster.stored()) == 1, "the old one goes")
     cluster.api.patch(CLUSTER, "c", {"spec": {"backups": None}})
-    wait_until(lambda: "backup" not in cluster.status(), "nothing is told of backups", WAIT_SECONDS)
+    wait_until(lambda: "backup" not in cluster.status(), "nothing is told of backups")
     assert cluster.condition() == ("", "", "")
     assert len(cluster.stored()) == 1

@@ -9,6 +9,7 @@ from kafscale.formats.features import LEGACY_LEVEL
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import cluster_spec
 from kafscale.operator.topics.spec import topic_spec
+from kafscale.operator.users.spec import user_spec
 from tests.support.helm import CHART, Manifest
 from tests.support.kube_api import Kind, KubeApi
 
@@ -28,6 +29,8 @@ def understood(made: Manifest) -> None:
         cluster_spec(metadata["name"], metadata["namespace"], made["spec"])
     elif made["kind"] == api_names.TOPIC:
         topic_spec(metadata["name"], made["spec"], LEGACY_LEVEL)
+    elif made["kind"] == api_names.USER:
+        user_spec(made)
 
 
 @pytest.mark.usefixtures("definitions")
@@ -43,6 +46,6 @@ def test_an_example_is_taken_and_understood(api: KubeApi, path: Path) -> None:
 def test_what_the_reference_shows_is_taken_and_understood(api: KubeApi) -> None:
     text = (CHART.parents[2] / "docs/custom-resources.md").read_text()
     shown = [block.partition("```")[0] for block in text.split("```yaml\n")[1:]]
-    assert len(shown) == 2
+    assert len(shown) == 3
     for block in shown:
         understood(create(api, yaml.safe_load(block)))

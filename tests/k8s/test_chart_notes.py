@@ -15,6 +15,7 @@ from tests.support.k8s_install import helm_missing
 from tests.support.kube_api import CRON_JOB, DEPLOYMENT, SERVICE, STATEFUL_SET, KubeApi
 from tests.support.kube_control_plane import ControlPlane
 from tests.support.kube_namespaces import new_namespace
+from tests.support.waiting import PATIENCE_SEC
 
 pytestmark = pytest.mark.skipif(helm_missing() is not None, reason=str(helm_missing()))
 
@@ -44,7 +45,9 @@ def typed(said: str) -> tuple[list[str], list[Manifest]]:
     script = 'kubectl() { printf "%s " "$@" >&2; cat; }\n' + said[start:]
     # What comes after the manifest are commands of their own.
     script = script.partition("\nEND\n")[0] + "\nEND\nexit 0\n"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=10)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, check=True, timeout=PATIENCE_SEC
+    )
     return done.stderr.split(), list(yaml.safe_load_all(done.stdout))
 
 

@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from tests.support.kube_api import (
     POD,
     STATEFUL_SET,
     ApiRefusalError,
+    Kind,
     KubeApi,
     Manifest,
 )
@@ -27,7 +29,7 @@ from tests.support.kube_namespaces import new_namespace
 from tests.support.kubelet import ZONES, Fate, Kubelet
 from tests.support.left_sockets import IGNORED_WHEN_A_SERVER_ENDS
 from tests.support.process import clean_environment
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 
 def is_ready(pod: Manifest) -> bool:
@@ -105,6 +107,29 @@ def test_stateful_set_rolls_one_ready_pod_at_a_time(api: KubeApi, kubelet: Kubel
     new = dict.fromkeys(old, "app:2")
     wait_until(lambda: images(api) == new and len(ready_pods(api)) == 3, "all have the new image")
     wait_until(lambda: _has_rolled(api, "web", 3), "the set knows it")
+
+
+def test_pod_deleted_during_its_status_write_ends(
+    api: KubeApi, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found: the write's answer was newer than the event of the deletion, which was ignored, so the pod stayed."""
+    patch = KubeApi.patch
+    deleted: list[str] = []
+
+    def delete_first(self: KubeApi, kind: Kind, name: str, *rest: Any) -> Manifest:
+        if kind == POD and not deleted:
+            deleted.append(api.get(POD, name)["metadata"]["uid"])
+            api.delete(POD, name)
+        return patch(self, kind, name, *rest)
+
+    monkeypatch.setattr(KubeApi, "patch", delete_first)
+    api.create(stateful_set("web", replicas=1))
+
+    def is_replaced() -> bool:
+        found = [pod["metadata"]["uid"] for pod in api.select(POD) if is_ready(pod)]
+        return len(found) == len(deleted) == 1 and found != deleted
+
+    wait_until(is_replaced, "it is gone, and the next one is ready")
 
 
 def test_a_pod_that_crashed_is_restarted(api: KubeApi, kubelet: Kubelet) -> None:
@@ -240,7 +265,7 @@ def test_what_an_object_owned_goes_with_it(api: KubeApi) -> None:
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": owned})
     api.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}})
     api.delete(CONFIG_MAP, "owner")
-    wait_until(lambda: api.find(CONFIG_MAP, "owned") is None, "the owned one is collected", 30)
+    wait_until(lambda: api.find(CONFIG_MAP, "owned") is None, "the owned one is collected")
     assert api.find(CONFIG_MAP, "other")
 
 
@@ -248,8 +273,8 @@ def test_a_job_completes_or_fails_with_its_pods(api: KubeApi, kubelet: Kubelet) 
     kubelet.decide("bad-*", Fate.FAILED)
     api.create(job("good"))
     api.create(job("bad"))
-    wait_until(lambda: _condition(api, "good", "Complete"), "the job is complete", 30)
-    wait_until(lambda: _condition(api, "bad", "Failed"), "the other one failed", 30)
+    wait_until(lambda: _condition(api, "good", "Complete"), "the job is complete")
+    wait_until(lambda: _condition(api, "bad", "Failed"), "the other one failed")
     assert api.get(JOB, "good")["status"]["succeeded"] == 1
 
 
@@ -295,7 +320,7 @@ def test_a_program_comes_as_whom_its_kubeconfig_says(
         command = [str(HELM), "list"]  # in the namespace of the file
         environment = clean_environment() | own
         return subprocess.run(
-            command, env=environment, capture_output=True, text=True, check=False, timeout=60
+            command, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_SEC
         )
 
     admin = plane.write_kubeconfig(plane.admin.access, f"{api.namespace}-admin", api.namespace)
@@ -315,7 +340,7 @@ def test_a_namespace_goes_whatever_holds_its_content(plane: ControlPlane) -> Non
             api.create(held)
             api.create(stateful_set("web", replicas=1))
             wait_until(lambda: images(api), "there is a pod, and nobody runs it")
-        wait_until(lambda: plane.admin.find(NAMESPACE, api.namespace) is None, "the namespace is gone", 60)
+        wait_until(lambda: plane.admin.find(NAMESPACE, api.namespace) is None, "the namespace is gone")
 
 
 def _container(api: KubeApi, pod: str) -> Manifest:

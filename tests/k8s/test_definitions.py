@@ -13,6 +13,7 @@ from tests.support.kube_definitions import defined
 
 CLUSTER = Kind(api_names.API_VERSION, api_names.CLUSTER)
 TOPIC = Kind(api_names.API_VERSION, api_names.TOPIC)
+USER = Kind(api_names.API_VERSION, api_names.USER)
 
 MINIMAL: dict[str, Any] = {
     "brokers": {"replicas": 3},
@@ -96,12 +97,46 @@ def test_a_broker_may_take_almost_as_long_as_its_pod_to_stop(api: KubeApi) -> No
         ({"config": {"cacheSize": "lots"}}, "spec.config.cacheSize"),
         ({"config": {"shutdownTimeoutMs": 58001}}, "shorter than brokers.terminationGracePeriodSeconds"),
         ({"brokers": {"replicas": 1, "external": {"port": 9092}}}, "brokers listen there already"),
+        ({"security": {"protocol": "TLS"}}, "spec.security.protocol"),
+        ({"security": {"protocol": "PLAINTEXT", "authorizer": "acl"}}, "not for the protocol PLAINTEXT"),
+        (
+            {"security": {"protocol": "PLAINTEXT", "adminPasswordSecret": "s"}},
+            "not for the protocol PLAINTEXT",
+        ),
+        ({"security": {"protocol": "SASL_PLAINTEXT", "mutualTls": {}}}, "mutualTls is for the protocols"),
+        ({"security": {"mutualTls": {"port": 9092}}}, "brokers listen there already"),
+        ({"security": {"superUsers": ["ops"]}}, "spec.security.superUsers[0]"),
+        ({"security": {"protocol": "SSL", "transition": {}}}, "spec.security.transition.protocol"),
+        ({"security": {"transition": {"protocol": "SASL_SSL"}}}, "transition needs protocol"),
+        (
+            {"security": {"protocol": "SSL", "transition": {"protocol": "SASL_SSL", "port": 9093}}},
+            "brokers listen there already",
+        ),
         ({"backups": {}}, "spec.backups.s3"),
         ({"backups": {"s3": {"bucket": "backups"}, "schedule": "now and then"}}, "spec.backups.schedule"),
     ],
 )
 def test_what_no_cluster_can_be_is_refused_by_name(api: KubeApi, parts: dict[str, Any], words: str) -> None:
     assert words in refusal(api, cluster(**parts))
+
+
+def test_protocol_stays_open_until_it_is_chosen(api: KubeApi) -> None:
+    made = api.create(cluster(security={"mutualTls": {}, "superUsers": ["User:ops", "User:CN=a,O=b"]}))
+    assert made["spec"]["security"] == {
+        "mutualTls": {"port": 9095},
+        "superUsers": ["User:ops", "User:CN=a,O=b"],
+    }
+
+
+def test_transition_from_plaintext_may_have_an_authorizer(api: KubeApi) -> None:
+    wanted = {
+        "protocol": "PLAINTEXT",
+        "transition": {"protocol": "SASL_SSL"},
+        "authorizer": "acl",
+        "superUsers": ["User:ANONYMOUS"],
+    }
+    made = api.create(cluster(security=wanted))
+    assert made["spec"]["security"]["transition"] == {"protocol": "SASL_SSL", "port": 9096}
 
 
 STOPPED = {"brokers": {"replicas": 0}}
@@ -197,3 +232,95 @@ def test_the_scale_of_a_cluster_is_its_brokers(api: KubeApi) -> None:
     api.scale(CLUSTER, "c", 5)
     found = api.get(CLUSTER, "c")
     assert found["spec"]["brokers"]["replicas"] == 5
+
+
+def user(**parts: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": api_names.API_VERSION,
+        "kind": api_names.USER,
+        "metadata": {"name": "u"},
+        "spec": {"clusterRef": {"name": "c"}, **parts},
+    }
+
+
+def acl(**parts: Any) -> dict[str, Any]:
+    rule = {"resource": {"type": "topic", "name": "t"}, "operations": ["Read"], **parts}
+    return {"authorization": {"acls": [rule]}}
+
+
+def authentication(kind: str, **parts: Any) -> dict[str, Any]:
+    return {"authentication": {"type": kind, **parts}}
+
+
+GIVEN = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+
+
+def test_user_with_the_least_is_filled_in(api: KubeApi) -> None:
+    parts = {**acl(), **authentication("scram-sha-512", password=GIVEN), "quotas": {"producerByteRate": 5}}
+    spec = api.create(user(**parts))["spec"]
+    (rule,) = spec["authorization"]["acls"]
+    assert spec["authorization"]["type"] == "simple"
+    assert (rule["type"], rule["host"], rule["resource"]["patternType"]) == ("allow", "*", "literal")
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        acl(resource={"type": "cluster"}, operations=["Create", "Describe"], host="10.0.0.0/8"),
+        acl(resource={"type": "group", "name": "g-", "patternType": "prefix"}, type="deny"),
+        acl(resource={"type": "transactionalId", "name": "*"}, operations=["Write"], host="fd00::1"),
+        {**authentication("tls-external"), "userName": "CN=u,O=Example"},
+        {"quotas": {"controllerMutationRate": 0.5}},
+    ],
+)
+def test_legal_user_is_taken(api: KubeApi, parts: dict[str, Any]) -> None:
+    api.create(user(**parts))
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"clusterRef": {}}, "spec.clusterRef.name"),
+        (authentication("password"), "spec.authentication.type"),
+        (authentication("tls", password=GIVEN), "password is for scram-sha-512 and scram-sha-256"),
+        ({**authentication("tls"), "userName": "CN=x"}, "userName is not for tls"),
+        ({"userName": "a\nb"}, "spec.userName"),
+        (acl(operations=["Fetch"]), "spec.authorization.acls[0].operations"),
+        (acl(operations=[]), "spec.authorization.acls[0].operations"),
+        (acl(resource={"type": "topic"}), "resource.name must be given"),
+        (acl(resource={"type": "cluster", "name": "c"}), "except for the type cluster"),
+        (acl(resource={"type": "cluster", "patternType": "prefix"}), "has the patternType literal"),
+        (acl(host="somewhere"), "spec.authorization.acls[0].host"),
+        (acl(type="perhaps"), "spec.authorization.acls[0].type"),
+        ({"authorization": {"acls": [acl()["authorization"]["acls"][0]] * 501}}, "500"),
+        ({"quotas": {"producerByteRate": 0}}, "spec.quotas.producerByteRate"),
+        ({"quotas": {"controllerMutationRate": -1}}, "spec.quotas.controllerMutationRate"),
+    ],
+)
+def test_illegal_user_is_refused_by_name(api: KubeApi, parts: dict[str, Any], words: str) -> None:
+    assert words in refusal(api, user(**parts))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        ({"userName": "a"}, {"userName": "b"}, "userName cannot change"),
+        ({}, {"userName": "b"}, "userName cannot be given or taken away"),
+        ({}, {"clusterRef": {"name": "other"}}, "clusterRef cannot change"),
+        (authentication("scram-sha-512"), authentication("tls"), "authentication cannot change"),
+        (authentication("tls"), {"authentication": None}, "authentication cannot change"),
+    ],
+)
+def test_user_cannot_become_another(
+    api: KubeApi, before: dict[str, Any], after: dict[str, Any], words: str
+) -> None:
+    api.create(user(**before))
+    with pytest.raises(ApiRefusalError, match=words):
+        api.patch(USER, "u", {"spec": after})
+
+
+def test_user_may_change_its_mechanism(api: KubeApi) -> None:
+    api.create(user(**authentication("scram-sha-256")))
+    api.patch(USER, "u", {"spec": authentication("scram-sha-512")})
+    api.patch(USER, "u", {"spec": {"authentication": None}})

@@ -89,10 +89,10 @@ def test_managed_etcd_precedes_brokers_and_keeps_its_volumes(
             f"--quota-backend-bytes={2**30}" in pod["spec"]["containers"][0]["args"] for pod in found
         )
 
-    cluster.wait(has_new_quota, "every member was replaced by one with the new quota", 90)
+    cluster.wait(has_new_quota, "every member was replaced by one with the new quota")
     assert api.get(CONFIG_MAP, "c-etcd-start")["data"]["initialClusterToken"] == token
     cluster.delete()
-    cluster.wait(lambda: not members(api), "the members are gone", 90)
+    cluster.wait(lambda: not members(api), "the members are gone")
     assert [each["metadata"]["name"] for each in api.select(VOLUME_CLAIM)] == volumes
 
 
@@ -167,7 +167,7 @@ async def test_the_conditions_are_those_of_the_etcd_that_runs(
                 await reconciler.reconcile(api.namespace, "c")
                 return bool(cluster.condition(HEALTHY).get("reason") == reason)
 
-            await wait_until_async(is_told, f"the condition is {reason}", 30)
+            await wait_until_async(is_told, f"the condition is {reason}")
 
         await told("AllMembersAnswer")
         assert api.get(CONFIG_MAP, "c-etcd-start")["data"]["phase"] == "Formed"

@@ -29,7 +29,7 @@ MOST_BYTES = 100_000_000
 OF_THE_BASE = re.compile(r"(libc|libm|libdl|librt|libutil|libpthread|libgcc_s|libstdc\+\+)\.so\.\d|ld-linux")
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
@@ -59,6 +59,7 @@ class ImageBroker(KafscaleBroker):
         ours = {
             "KAFSCALE_BROKER_ADDR": f":{self.port}",
             "KAFSCALE_BROKER_HOST": "127.0.0.1",
+            "KAFSCALE_ALLOW_PLAINTEXT": "true",
             "KAFSCALE_METRICS_ADDR": f":{self.metrics_port}",
             **{f"KAFSCALE_{name.upper()}": str(value) for name, value in self.settings.items()},
         }

@@ -20,14 +20,14 @@ from tests.support.operator_process import Operators
 from tests.support.pod_container import PodContainer
 from tests.support.ports import free_port
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3_server
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PROJECT = Path(__file__).resolve().parents[2]
 ZONE_LABEL = "topology.kubernetes.io/zone"
 TOPIC = Kind(api_names.API_VERSION, api_names.TOPIC)
 
 pytestmark = [
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 
@@ -54,13 +54,13 @@ def first_pod(api: KubeApi, component: str) -> Manifest:
     def found() -> list[Manifest]:
         return [pod for pod in api.select(POD, labels=labels) if pod["spec"].get("nodeName")]
 
-    wait_until(found, f"there is a pod of the {component}", 60)
+    wait_until(found, f"there is a pod of the {component}")
     return found()[0]
 
 
 def page(port: int, path: str) -> tuple[int, str]:
     """Status 0 while nobody listens."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SEC)
     try:
         connection.request("GET", path)
         response = connection.getresponse()
@@ -86,6 +86,7 @@ def cluster_parts(plane: ControlPlane, namespace: str, records: S3Server, port: 
             "credentialsSecret": "bucket-keys",
         },
         "etcd": {"endpoints": [plane.etcd.endpoint], "prefix": f"/image/{namespace}"},
+        "security": {"protocol": "PLAINTEXT"},
         "config": {"flushIntervalMs": 0, "autoCreateTopics": False},
     }
 
@@ -125,7 +126,7 @@ async def test_operator_topic_accepts_record_of_external_client(
         cluster.make(**cluster_parts(plane, api.namespace, records, outside))
         pod = first_pod(api, "broker")
         here = {
-            "KAFSCALE_BROKER_ADDR": f"127.0.0.1:{free_port()}",
+            "KAFSCALE_LISTENERS": f"PLAINTEXT://127.0.0.1:{free_port()},EXTERNAL://:{outside}",
             "KAFSCALE_METRICS_ADDR": f"127.0.0.1:{health}",
         }
         broker = PodContainer(plane, api, pod, image, tmp_path, here)
@@ -134,7 +135,7 @@ async def test_operator_topic_accepts_record_of_external_client(
         wait_until(lambda: "load balancer yet" in page(health, "/readyz")[1], "it waits for its address")
         address = {"status": {"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}}}
         api.patch(SERVICE, "c-broker-0-external", address, subresource="status")
-        wait_until(lambda: page(health, "/readyz")[0] == 200, f"it serves\n{broker.log_tail()}", 30)
+        wait_until(lambda: page(health, "/readyz")[0] == 200, f"it serves\n{broker.log_tail()}")
 
         api.create(topic(3))
         bootstrap = f"127.0.0.1:{outside}"

@@ -18,7 +18,7 @@ def test_operator_started_before_definitions_waits_for_them(
     with operators(plane, api, tmp_path) as installed:
         replica = installed.replica()
         replica.start()
-        wait_until(lambda: "is not defined" in replica.log_text(), "it says what it waits for", 60)
+        wait_until(lambda: "is not defined" in replica.log_text(), "it says what it waits for")
         with defined(plane.admin, *all_definitions()):
             cluster = OperatedCluster(api)
             cluster.make(brokers={"replicas": 1})

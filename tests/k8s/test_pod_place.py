@@ -27,7 +27,7 @@ from tests.support.left_sockets import IGNORED_WHEN_A_SERVER_ENDS
 from tests.support.operated_cluster import apply_node_reader_binding
 from tests.support.pod_broker import PodBroker
 from tests.support.ports import free_port
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 from tests.support.wire import Wire
 
 CLUSTER_ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")
@@ -183,7 +183,7 @@ def test_crashed_broker_returns_without_api_server(
         broker.kill9()
         plane.server.kill9()
         try:
-            broker.start(timeout_s=60)
+            broker.start(timeout_s=PATIENCE_SEC)
         finally:
             plane.server.start()
         assert told_outside(broker) == before == ("lb-0.example.com", 9094, ZONES[NODE_NAME])

@@ -40,7 +40,7 @@ BUILDERS = ("mvn", "javac", "cc", "gcc", "g++", "c++", "make", "ld")
 Manifest = dict[str, Any]
 
 pytestmark = [
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(3600),
     pytest.mark.skipif(why_not() is not None, reason=why_not() or ""),
 ]
 

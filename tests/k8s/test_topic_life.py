@@ -10,6 +10,7 @@ from tests.support.kube_api import KubeApi
 from tests.support.operated_topics import CLUSTER, OperatedTopics
 from tests.support.operator_process import OperatorProcess, Operators
 from tests.support.s3_server import S3Server, s3_server
+from tests.support.waiting import PATIENCE_SEC
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +69,10 @@ def test_drift_is_corrected_and_undeclared_configs_stay(running: OperatedTopics)
     running.kafka_grow("t", 4)
     running.kafka_set("t", "retention.ms", "5")
     expected = {"retention.ms": "1000", "max.message.bytes": "777777"}
-    running.wait(lambda: running.kafka_configs("t") == expected, "drift is corrected", 20.0, "t")
+    running.wait(lambda: running.kafka_configs("t") == expected, "drift is corrected", "t")
     assert running.kafka_topics() == {"t": 4}
-    running.wait(lambda: "DriftCorrected" in running.events("t"), "that is told", 20.0, "t")
-    running.wait(lambda: running.status("t")["partitions"] == 4, "partitions are told", 20.0, "t")
+    running.wait(lambda: "DriftCorrected" in running.events("t"), "that is told", "t")
+    running.wait(lambda: running.status("t")["partitions"] == 4, "partitions are told", "t")
     assert "4 partitions, 1 are wanted" in running.ready("t")[1]
 
 
@@ -79,7 +80,7 @@ def test_a_topic_that_an_administrator_deletes_is_made_again(running: OperatedTo
     running.make("t", partitions=2)
     before = running.wait_phase("t", "Ready")["topicId"]
     running.kafka_delete("t")
-    running.wait(lambda: running.status("t").get("topicId", before) != before, "it is another", 20.0, "t")
+    running.wait(lambda: running.status("t").get("topicId", before) != before, "it is another", "t")
     running.wait_phase("t", "Ready")
     assert running.kafka_topics() == {"t": 2}
     assert running.status("t")["topicId"] == running.kafka_id("t")
@@ -97,7 +98,7 @@ def test_topic_waits_for_its_cluster_to_exist_and_start(
     topics: OperatedTopics, operator: OperatorProcess
 ) -> None:
     topics.make("t", partitions=2)
-    assert "KafscaleCluster c" in topics.wait_reason("t", "ClusterNotFound", 40.0)
+    assert "KafscaleCluster c" in topics.wait_reason("t", "ClusterNotFound", PATIENCE_SEC)
     topics.make_cluster()
     topics.wait_reason("t", "ClusterNotStarted")
     topics.brokers.start()
@@ -143,9 +144,9 @@ def test_topics_are_created_without_broker_but_not_deleted(running: OperatedTopi
     running.wait_phase("t", "Ready")
     running.wait_phase("u", "Ready")
     running.delete("u")
-    running.wait(lambda: running.status("u").get("phase") == "Deleting", "u is to be deleted", 20.0, "u")
+    running.wait(lambda: running.status("u").get("phase") == "Deleting", "u is to be deleted", "u")
     running.brokers.start()
-    running.wait_gone("u", 40.0)
+    running.wait_gone("u", PATIENCE_SEC)
     assert running.kafka_topics() == {"t": 2}
 
 
@@ -153,7 +154,7 @@ def test_topic_survives_deletion_of_cluster_and_resource(running: OperatedTopics
     running.make("t")
     running.wait_phase("t", "Ready")
     running.api.delete(CLUSTER, "c")
-    running.wait_reason("t", "ClusterNotFound", 40.0)
+    running.wait_reason("t", "ClusterNotFound", PATIENCE_SEC)
     running.delete("t")
     running.wait_gone("t")
     assert running.kafka_topics() == {"t": 1}
@@ -165,11 +166,11 @@ def test_an_etcd_that_is_away_is_waited_for(running: OperatedTopics, etcd: EtcdS
     etcd.pause()
     try:
         running.change("t", partitions=4)
-        running.wait_reason("t", "MetadataStoreUnreachable", 40.0)
+        running.wait_reason("t", "MetadataStoreUnreachable", PATIENCE_SEC)
     finally:
         etcd.resume()
-    running.wait_phase("t", "Ready", 40.0)
-    running.wait(lambda: running.kafka_topics() == {"t": 4}, "there are 4 partitions", 20.0, "t")
+    running.wait_phase("t", "Ready", PATIENCE_SEC)
+    running.wait(lambda: running.kafka_topics() == {"t": 4}, "there are 4 partitions", "t")
 
 
 def test_lost_etcd_is_not_written_before_its_rebuild(running: OperatedTopics) -> None:
@@ -183,7 +184,7 @@ def test_lost_etcd_is_not_written_before_its_rebuild(running: OperatedTopics) ->
     for name in ("t", "empty"):
         running.wait_reason(name, "ClusterNotStarted")
     running.change("t", partitions=3)
-    running.wait(lambda: running.status("t")["observedGeneration"] == 2, "it was looked at again", 20.0, "t")
+    running.wait(lambda: running.status("t")["observedGeneration"] == 2, "it was looked at again", "t")
     assert running.keys() == []
     running.recover("--apply")
     for name in ("t", "empty"):
@@ -206,16 +207,19 @@ def test_repeatedly_killed_operators_leave_nothing_half_done(
     names = [f"t{number}" for number in range(12)]
     for name in names:
         topics.make(name, partitions=3, config={"retention.ms": 1000})
-    topics.wait(lambda: len(topics.kafka_topics()) > 2, "some are made", 60.0, "t0")
+    topics.wait(lambda: len(topics.kafka_topics()) > 2, "some are made", "t0", PATIENCE_SEC)
     operator.kill9()
     operator.start()
     for name in names:
-        topics.wait_phase(name, "Ready", 60.0)
+        topics.wait_phase(name, "Ready", PATIENCE_SEC)
     assert topics.kafka_topics() == dict.fromkeys(names, 3)
     for name in names:
         topics.change(name, config={"max.message.bytes": 777777, "retention.ms": None})
     topics.wait(
-        lambda: any("max.message.bytes" in topics.kafka_configs(name) for name in names), "one", 30, "t0"
+        lambda: any("max.message.bytes" in topics.kafka_configs(name) for name in names),
+        "one",
+        "t0",
+        PATIENCE_SEC,
     )
     operator.kill9()
     for name in names[6:]:
@@ -224,9 +228,9 @@ def test_repeatedly_killed_operators_leave_nothing_half_done(
         topics.delete(name)
     operator.start()
     for name in names[:3]:
-        topics.wait_gone(name, 60.0)
+        topics.wait_gone(name, PATIENCE_SEC)
     for name in names[3:]:
-        topics.wait_phase(name, "Ready", 60.0)
+        topics.wait_phase(name, "Ready", PATIENCE_SEC)
     assert topics.kafka_topics() == dict.fromkeys(names[3:], 3)
     for name in names[3:6]:
         assert topics.kafka_configs(name) == {"max.message.bytes": "777777"}

@@ -15,34 +15,32 @@ from kafscale.cluster.topics import Topics
 from kafscale.cluster.view import ClusterView
 from kafscale.cluster.view_feeder import ClusterViewFeeder
 from kafscale.formats import object_keys
-from kafscale.formats.features import SEGMENT_FORMAT
-from kafscale.formats.index import LEGACY_VERSION, index_version_at
+from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord, decode_partition_record
 from kafscale.formats.topic_record import decode_leader_record
-from kafscale.log.checkpointer import Checkpointer
-from kafscale.log.manager import LogManager
+from kafscale.log.journal.partition_states import PartitionStates
+from kafscale.log.log_parts import LogParts, LogSurroundings
 from kafscale.log.partition import Partition
-from kafscale.log.partition_service import PartitionService
-from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.reading.log_reader import LogReader
 from kafscale.log.reading.segment_loader import SegmentLoader, read_sizes
-from kafscale.log.sealed_segment import SealedSegment
-from kafscale.log.writing.flusher import Flusher, FlushPolicy
-from kafscale.log.writing.publisher import Publisher
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState, LeaderRecord
 from kafscale.metadata.store import MetadataStore
+from kafscale.objects.health import ObjectStoreHealth, health_policy
+from kafscale.objects.request_meter import RequestMeter
 from kafscale.ops.metrics import Metrics
+from kafscale.ops.prices import Prices
 from kafscale.protocol.record_batch import read_header, walk
 from kafscale.protocol.records import decode_records
 from kafscale.settings.broker import Settings
 from tests.formats.segments import parse_segment, verify_segment
-from tests.sim.cluster import Outcome
+from tests.log.outcome import Outcome
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
+from tests.support.sealing import seal, store_record
 from tests.support.virtual_time import run_virtually
 from tests.support.waiting import PATIENCE_MS
 from tests.support.watched_loop import watched
@@ -51,6 +49,8 @@ NAMESPACE = "default"
 TTL_SEC = 10
 A_WHILE_SEC = 1.0
 """Much longer than it takes the brokers to hear of each other and to make their moves."""
+PROGRESS_SEC = 0.2
+"""More than a journal's progress takes to be in the metadata store."""
 
 AN_HOUR_MS = 3_600_000
 
@@ -63,8 +63,12 @@ class BrokerParts:
     ) -> None:
         self.broker_id = broker_id
         self.metrics = Metrics()
+        self.meter = RequestMeter(self.metrics, Prices(), NAMESPACE)
         self.view = ClusterView("test")
-        self.registration = Registration(metadata, TTL_SEC)
+        journals = itertools.count()
+        self.registration = Registration(
+            metadata, TTL_SEC, new_journal_id=lambda: f"{broker_id}-{id(self):x}-{next(journals)}"
+        )
         self.tenure = Tenure(self.registration)
         self.pool = SlabPool(0)
         self.budget = MemoryBudget(settings.buffer_bytes)
@@ -80,50 +84,33 @@ class BrokerParts:
         )
         self.reader = LogReader(loader, settings.cache_size_bytes, 0, self.pool, self.metrics)
         tokens = itertools.count()
-        self.checkpointer = Checkpointer(
-            objects, metadata, NAMESPACE, self.now_ms, lambda: f"{broker_id:04x}{next(tokens):04x}"
+        around = LogSurroundings(
+            settings=replace(settings, broker_id=broker_id),
+            metrics=self.metrics,
+            metadata=metadata,
+            objects=objects,
+            health=ObjectStoreHealth(health_policy(settings), self.now_ms),
+            view=self.view,
+            pool=self.pool,
+            budget=self.budget,
+            lease=lambda: self.tenure.lease,
+            end_lease=self.tenure.end,
+            unrenewed_ms=self.registration.unrenewed_ms,
+            new_random=lambda: random.Random(broker_id),
+            new_token=lambda: f"{broker_id:04x}{next(tokens):04x}",
+            shared_cost=self.meter.shared,
+            now_ms=self.now_ms,
+            steady_ms=self.now_ms,
         )
-        publisher = Publisher(
-            objects,
-            metadata,
-            NAMESPACE,
-            self.now_ms,
-            self._on_published,
-            random.Random(broker_id),
-            lambda: index_version_at(self.view.feature_level(SEGMENT_FORMAT)),
-        )
-        policy = FlushPolicy(interval_ms=settings.flush_interval_ms, concurrency=settings.flush_concurrency)
-        self.logs = LogManager(
-            self.view,
-            metadata,
-            Flusher(
-                publisher,
-                policy,
-                self.budget,
-                self.now_ms,
-                self.metrics,
-                ProducerGapGuard(),
-                self.checkpointer.make_room,
-            ),
-            publisher,
-            self.reader,
-            self.checkpointer,
-            self.pool,
-            self.budget,
-            settings,
-            self.metrics,
-        )
-        self.service = PartitionService(metadata, self.view, lambda: self.tenure.lease, self.logs, broker_id)
+        self.parts = LogParts(around, self.reader)
+        self.logs, self.service = self.parts.logs, self.parts.partitions
+        self.checkpointer = self.parts.checkpointer
         self.topics = Topics(metadata, self.view, settings)
         self._metadata = metadata
         self._tasks: list[asyncio.Task[None]] = []
 
     def now_ms(self) -> int:
         return round(asyncio.get_running_loop().time() * 1000)
-
-    def _on_published(self, partition: Partition, sealed: SealedSegment) -> None:
-        self.reader.add_published(partition, sealed)
-        self.checkpointer.consider(partition)
 
     # --- its life
 
@@ -132,11 +119,15 @@ class BrokerParts:
         broker = BrokerRecord(broker_id=self.broker_id, host="host", port=1, state=BrokerState.STARTING)
         await self.registration.register(broker)
         self._begin(ClusterViewFeeder(self._metadata, self.view).run())
-        self._begin(self.tenure.run(self.service))
+        await self._begin_journal()
+        self._begin(self.tenure.run(self.service, on_registered=self._begin_journal))
         await self.view.ready()
         await self.view.wait_until(lambda: self.view.broker_state(self.broker_id) is not None)
         await self.service.start()
         await self.registration.announce(BrokerState.RUNNING)
+
+    async def _begin_journal(self) -> None:
+        await self.parts.begin_journal(self.registration.broker.journal_id)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work))
@@ -159,7 +150,7 @@ class BrokerParts:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
         await self.service.close()
-        await self.logs.close()
+        await self.parts.close()
 
     # --- what it does
 
@@ -187,11 +178,28 @@ class BrokerParts:
         self.logs.flusher.appended(partition)
         return told
 
+    async def seal(self, topic: str, index: int = 0) -> None:
+        """Make a segment of what the journal has of the partition; its record names it then."""
+        await seal(self.parts, self.partition(topic, index))
+
+    async def store_record(self, topic: str, index: int = 0) -> None:
+        """Store the partition's record with all that is published."""
+        await store_record(self.parts, self.partition(topic, index))
+
+    async def produce_segment(self, topic: str, index: int, *values: bytes, **fields: Any) -> int:
+        """Produce a batch that becomes a segment of its own; returns its first offset."""
+        offset = await self.produce(topic, index, *values, **fields)
+        await self.seal(topic, index)
+        return offset
+
 
 class Cluster:
     """The stores and the brokers."""
 
     def __init__(self, **settings: Any) -> None:
+        """With a flush interval nothing is flushed before its time unless `flushes_per_sec` says so."""
+        if "flush_interval_ms" in settings:
+            settings = {"flushes_per_sec": 0, **settings}
         self.metadata = MemoryStore()
         self.objects = ControlledStore()
         self.brokers: list[BrokerParts] = []
@@ -242,19 +250,31 @@ class Cluster:
         assert sorted(by_store) == list(range(record.partition_count))
 
     async def record(self, topic: str, index: int = 0) -> PartitionRecord:
+        """The partition's record as it is stored; its leader's journal may have more."""
         found = await self.metadata.get(keys.partition(topic, index))
         assert found is not None
         return decode_partition_record(found.key, found.value)
 
+    async def state(self, topic: str, index: int = 0) -> PartitionRecord:
+        """The record with what the leader's journal has behind it, a moment later: its progress is told by then."""
+        await asyncio.sleep(PROGRESS_SEC)
+        found = await PartitionStates(self.metadata, self.objects, NAMESPACE).read(topic, index)
+        assert found is not None
+        return found[0]
+
     async def published(self, topic: str, index: int = 0) -> dict[int, bytes]:
-        """Every published value by its offset, from the objects that the record names."""
+        """Every published value by its offset, from the objects that the partition's state names."""
         values: dict[int, bytes] = {}
-        for reference in (await self.record(topic, index)).segments:
-            key = object_keys.segment_key(NAMESPACE, topic, index, reference.base_offset)
-            segment = parse_segment(key, await self.objects.inner.get(key))
+        for reference in (await self.state(topic, index)).segments:
+            key = object_keys.key_of_reference(NAMESPACE, topic, index, reference)
+            whole = await self.objects.inner.get(key)
+            data = whole[reference.start : reference.start + reference.size_bytes]
+            segment = parse_segment(key, data)
             verify_segment(segment)
             for position, header in walk(segment.body, 0, len(segment.body), key):
-                assert header.partition_leader_epoch == reference.leader_epoch
+                # A sealed segment may have slices of several leaders, and the newest epoch.
+                assert header.partition_leader_epoch <= reference.leader_epoch
+                assert header.partition_leader_epoch == reference.leader_epoch or not reference.start
                 for one in decode_records(segment.body[position : position + header.size_bytes], 1 << 20):
                     assert one.value is not None
                     assert one.offset not in values

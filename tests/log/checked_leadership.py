@@ -13,7 +13,7 @@ from kafscale.log.leadership.states import State
 
 PUBLISHED, UNKNOWN, REFUSED = "published", "unknown", "refused"
 ME = "this broker"
-ENDS = {Event.FENCED, Event.KEY_TAKEN, Event.FLUSH_FAILED}
+ENDS = {Event.FENCED, Event.FLUSH_FAILED}
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """Partitions that another broker leads and clients read here: they keep up, and end when they should."""
 
 import asyncio
+import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -18,14 +19,17 @@ from kafscale.formats.partition_record import (
 )
 from kafscale.log import partition_log
 from kafscale.log.followed_partitions import FollowedPartitions
+from kafscale.log.journal.followed_journal import JournalReader
 from kafscale.log.partition import NOT_LED, Partition, PartitionId
 from kafscale.log.partition_factory import append_rules
+from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Changes, Delete, Put, Snapshot
+from kafscale.objects.memory_store import MemoryStore as MemoryObjects
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings.broker import Settings
-from tests.log.brokers import AN_HOUR_MS, BrokerParts, Cluster, cluster_scenario
+from tests.log.brokers import AN_HOUR_MS, NAMESPACE, BrokerParts, Cluster, cluster_scenario
 from tests.support.faults import Away, CountingStore, Fault, Fuse, FusedMetadataStore
 from tests.support.owners import lead_elsewhere
 from tests.support.virtual_time import run_virtually
@@ -78,6 +82,11 @@ def make(topic: str, index: int, record: PartitionRecord, revision: int) -> Part
     return Partition(PartitionId(topic, index), 0, record, revision, config, append_rules(config), NOT_LED)
 
 
+def no_journals() -> JournalReader:
+    """An object store without entries."""
+    return MemoryObjects(lambda: 0), NAMESPACE, StoreRetries(random.Random(0))
+
+
 def ends(partition: Partition) -> list[int]:
     assert partition.references is not None
     return [reference.last_offset + 1 for reference in partition.references]
@@ -91,7 +100,7 @@ def played(scenario: Scenario) -> None:
 
     async def play() -> None:
         store = MemoryStore()
-        followed = FollowedPartitions(store, make, IDLE_SEC)
+        followed = FollowedPartitions(store, make, no_journals(), IDLE_SEC)
         await scenario(store, followed)
         await followed.close()
         assert len(followed) == 0
@@ -298,7 +307,8 @@ def test_a_log_that_is_shorter_than_it_was_is_another_one() -> None:
         before = await begin(store, followed, record_with(segment(0), segment(1)))
         listener = Listener()
         before.listen(listener)
-        await write(store, record_with(segment(0, 7)))
+        # Epochs go on under a name.
+        await write(store, replace(record_with(segment(0, 7)), leader_epoch=1))
         await asyncio.sleep(0.1)
         assert listener.heard == ["closed"]
         after = await followed.follow(TOPIC, 0)
@@ -404,7 +414,7 @@ class BreakingStore(MemoryStore):
 def test_a_broken_watch_is_restarted_and_misses_nothing() -> None:
     async def play() -> None:
         store = BreakingStore()
-        followed = FollowedPartitions(store, make, IDLE_SEC)
+        followed = FollowedPartitions(store, make, no_journals(), IDLE_SEC)
         partition = await begin(store, followed, record_with(segment(0)))
         listener = Listener()
         partition.listen(listener)
@@ -490,7 +500,7 @@ async def test_a_reader_has_every_segment_however_late_or_far_behind(cluster: Cl
     partition = leader.partition(TOPIC, index)
     checkpoints = set()
     for number in range(3 * partition_log.CHECKPOINT_SEGMENTS):
-        assert await leader.produce(TOPIC, index, b"%d" % number) == number
+        assert await leader.produce_segment(TOPIC, index, b"%d" % number) == number
         checkpoints.add(partition.record.checkpoint_key)
         if number % 97 == 0:
             await reader.logs.load(early)
@@ -504,8 +514,9 @@ async def test_a_reader_has_every_segment_however_late_or_far_behind(cluster: Cl
         await broker.logs.load(followed)
         assert followed.references is not None
         assert partition.references is not None
-        assert list(followed.references) == list(partition.references)
-        assert followed.record == partition.record
+        # Slices that it knows serve it as well as what they were sealed into.
+        assert ends(followed) == ends(partition)
+        assert followed.record.log_end_offset == partition.record.log_end_offset
     feeding.cancel()
     await asyncio.gather(feeding, return_exceptions=True)
 
@@ -514,12 +525,12 @@ async def test_a_reader_has_every_segment_however_late_or_far_behind(cluster: Cl
 async def test_a_reader_of_a_deleted_checkpoint_reads_the_record_again(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     for number in range(partition_log.CHECKPOINT_SEGMENTS + 5):
-        await leader.produce(TOPIC, index, b"%d" % number)
+        await leader.produce_segment(TOPIC, index, b"%d" % number)
     partition = leader.partition(TOPIC, index)
     old = partition.record
     assert old.checkpoint_key
     for number in range(partition_log.CHECKPOINT_SEGMENTS + 5):
-        await leader.produce(TOPIC, index, b"%d" % number)
+        await leader.produce_segment(TOPIC, index, b"%d" % number)
     assert partition.record.checkpoint_key != old.checkpoint_key
     await cluster.objects.inner.delete([old.checkpoint_key])
     followed = await followed_by(reader, index)
@@ -579,8 +590,8 @@ async def test_out_of_range_needs_the_agreement_of_the_store(cluster: Cluster) -
     await cluster.settle()
     led = leader.partition(TOPIC, index)
     for broker, partition in ((leader, led), (reader, followed)):
-        assert await broker.logs.check_beyond_end(partition, 3) is ErrorCode.OFFSET_OUT_OF_RANGE
-        assert await broker.logs.check_beyond_end(partition, 10**9) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert await broker.logs.stored.check_beyond_end(partition, 3) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert await broker.logs.stored.check_beyond_end(partition, 10**9) is ErrorCode.OFFSET_OUT_OF_RANGE
         assert partition.high_watermark == 2
 
 
@@ -588,11 +599,13 @@ async def test_out_of_range_needs_the_agreement_of_the_store(cluster: Cluster) -
 async def test_a_reader_catches_up_before_it_answers_out_of_range(cluster: Cluster) -> None:
     leader, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
-    reader.logs._followed._followed[TOPIC, index].task.cancel()  # its watch delivers nothing any more
+    # Its watches deliver nothing any more.
+    reader.logs._followed._followed[TOPIC, index].task.cancel()
+    reader.logs._followed._journals.detach(followed)
     await leader.produce(TOPIC, index, b"a", b"b")
     await cluster.settle()
     assert followed.high_watermark == 0
-    assert await reader.logs.check_beyond_end(followed, 2) is ErrorCode.NONE
+    assert await reader.logs.stored.check_beyond_end(followed, 2) is ErrorCode.NONE
     assert followed.high_watermark == 2
 
 
@@ -613,8 +626,9 @@ async def test_a_replaced_leader_sends_the_reader_elsewhere(cluster: Cluster) ->
         ],
     )
     assert partition.is_led
-    assert await leader.logs.check_beyond_end(partition, 40) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert await leader.logs.check_beyond_end(partition, 51) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert await leader.logs.stored.check_beyond_end(partition, 40) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    # The next leader's journal may have more.
+    assert await leader.logs.stored.check_beyond_end(partition, 51) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert partition.high_watermark == 1
 
 
@@ -623,7 +637,7 @@ async def test_a_missing_store_or_partition_is_not_out_of_range(cluster: Cluster
     _, reader, index = await leader_and_reader(cluster)
     followed = await followed_by(reader, index)
     reader.logs._followed._store = FusedMetadataStore(cluster.metadata, Away())
-    assert await reader.logs.check_beyond_end(followed, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await reader.logs.stored.check_beyond_end(followed, 5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
     reader.logs._followed._store = cluster.metadata
     await cluster.metadata.transact([], [Delete(keys.partition(TOPIC, index))])
-    assert await reader.logs.check_beyond_end(followed, 5) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert await reader.logs.stored.check_beyond_end(followed, 5) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

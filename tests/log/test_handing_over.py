@@ -24,6 +24,7 @@ from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.owners import taken_over
 from tests.support.waiting import PATIENCE_MS
 
 TOPIC = "topic"
@@ -39,7 +40,7 @@ async def stored_record(broker: InProcessBroker) -> tuple[PartitionRecord, int]:
 async def another_leader_publishes(broker: InProcessBroker, records: int) -> PartitionRecord:
     """The record after another broker has claimed the partition and published so many records."""
     before, revision = await stored_record(broker)
-    claimed = next_epoch(before)
+    claimed = next_epoch(await taken_over(broker.metadata, broker.objects.inner, before, 0))
     end = claimed.log_end_offset + records
     segment = SegmentReference(
         base_offset=claimed.log_end_offset,
@@ -64,19 +65,37 @@ async def test_a_read_during_a_hand_over_overwrites_no_successor() -> None:
         await client.produce(TOPIC, 0, wire.batch([b"published"]))
         partition = broker.partition(TOPIC)
         logs = broker.process.serving.logs
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             await client.send_produce(TOPIC, {0: wire.batch([b"too late"])})
             await hold.reached()
             resigning = asyncio.create_task(logs.resign(partition))
             await until(lambda: not partition.is_led, "it hands over")
             successors = await another_leader_publishes(broker, 5)
-            error_code = await logs.check_beyond_end(partition, successors.log_end_offset)
+            error_code = await logs.stored.check_beyond_end(partition, successors.log_end_offset)
             assert error_code is ErrorCode.NOT_LEADER_OR_FOLLOWER
             hold.release()
             await resigning
         assert (await client.receive_produce())[1][0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         # This broker, alone in its cluster, leads again by now.
         assert (await stored_record(broker))[0].segments == successors.segments
+
+
+@on_uvloop
+async def test_offsets_in_flight_are_not_out_of_range() -> None:
+    """Others may find them in the journal, and serve them, before their leader knows that they are stored."""
+    async with in_process_broker() as broker, broker.connect() as client:
+        await broker.create_topic(TOPIC)
+        await client.produce(TOPIC, 0, wire.batch([b"published"]))
+        partition = broker.partition(TOPIC)
+        stored = broker.process.serving.logs.stored
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
+            await client.send_produce(TOPIC, {0: wire.batch([b"in", b"flight"])})
+            await hold.reached()
+            assert await stored.check_beyond_end(partition, 3) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert await stored.check_beyond_end(partition, 4) is ErrorCode.OFFSET_OUT_OF_RANGE
+            hold.release()
+            assert (await client.receive_produce())[1][0].error_code == ErrorCode.NONE
+        assert await stored.check_beyond_end(partition, 3) is ErrorCode.NONE
 
 
 @on_uvloop
@@ -127,7 +146,8 @@ async def test_a_stop_during_garbage_collection_is_orderly(monkeypatch: pytest.M
         await broker.create_topic(TOPIC)
         while not broker.partition(TOPIC).record.checkpoint_key:
             await client.produce(TOPIC, 0, wire.batch([b"a", b"b"]))
-    await objects.put_if_absent(object_keys.segment_key("default", TOPIC, 0, 1), [b"a leftover"])
+            await broker.seal(TOPIC)
+    await objects.put_if_absent(object_keys.segment_key("default", TOPIC, 0, 1), [b"an orphan"])
     with objects.hold("get", "*.ckpt") as hold:
         async with in_process_broker(
             metadata=metadata, objects=objects, garbage_check_interval_sec=1, garbage_grace_sec=1
@@ -143,13 +163,15 @@ async def test_old_segments_are_not_deleted_from_a_recreated_topic(monkeypatch: 
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic(TOPIC)
         await client.produce(TOPIC, 0, wire.batch([b"deleted"]))
+        await broker.seal(TOPIC)
         deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), record_deletion.HIGH_WATERMARK) == 1
         topics = broker.process.serving.services().topics
         await topics.delete(TOPIC, timeout_ms=PATIENCE_MS)
         await broker.create_topic(TOPIC)
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
+        await broker.seal(TOPIC)
         removing = broker.process.serving.segment_life._removals._tasks
         assert removing, "the old segment was to be removed later than this"
         await removing.wait()
-        assert await broker.objects.size_bytes(object_keys.segment_key("default", TOPIC, 0, 0))
+        assert await broker.objects.size_bytes(object_keys.merged_segment_key("default", TOPIC, 0, 0, 0))

@@ -11,6 +11,7 @@ from kafscale.log.life import removals
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
 from kafscale.log.partition_factory import PartitionFactory
+from kafscale.log.partition_log import Change, PartitionLog
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
@@ -42,7 +43,9 @@ def failures(broker: InProcessBroker, work: BackgroundWork) -> int:
 
 
 @on_uvloop
-async def test_retention_goes_on_behind_a_record_too_large_to_write() -> None:
+async def test_retention_goes_on_behind_a_record_too_large_to_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The task ended with the first partition whose record etcd refused, and the broker with it."""
     metadata = Bounded()
     async with (
@@ -55,14 +58,15 @@ async def test_retention_goes_on_behind_a_record_too_large_to_write() -> None:
                 sent = wire.batch([b"x"], timestamp=1)
                 assert (await client.produce(TOPIC, index, sent)).error_code == 0
         bad = broker.partition(TOPIC, 1)
-        write = broker.process.serving.logs.publisher.write_record
+        records = broker.process.serving.logs.records
+        write = records.write
 
-        async def refused(partition: Partition, record: PartitionRecord) -> int:
+        async def refused(partition: Partition, log: PartitionLog, change: Change) -> PartitionRecord:
             if partition is bad:
                 raise ValueError("etcd refuses the transaction: request is too large")
-            return await write(partition, record)
+            return await write(partition, log, change)
 
-        broker.process.serving.logs.publisher.write_record = refused  # type: ignore[method-assign]
+        monkeypatch.setattr(records, "write", refused)
         await broker.process.serving.services().topics.alter_configs(
             TOPIC, lambda _: {"retention.ms": "1000"}, timeout_ms=PATIENCE_MS
         )
@@ -90,6 +94,7 @@ async def test_garbage_search_goes_on_behind_a_bad_partition(monkeypatch: pytest
         async with broker.connect() as client:
             for index in (0, 1):
                 assert (await client.produce(TOPIC, index, wire.batch([b"x"]))).error_code == 0
+                await broker.seal(TOPIC, index)
         monkeypatch.setattr(LogManager, "load", bad)
         await until(lambda: 1 in loaded, "the second partition is looked at")
         await until(lambda: loaded.count(0) > 1, "the first is looked at again")
@@ -163,6 +168,7 @@ async def test_removal_that_meets_a_defect_is_reported(monkeypatch: pytest.Monke
         await broker.create_topic(TOPIC)
         for _ in range(2):
             assert (await client.produce(TOPIC, 0, wire.batch([b"x"]))).error_code == 0
+            await broker.seal(TOPIC)
         partition = broker.partition(TOPIC)
         monkeypatch.setattr(LogManager, "is_leader_still", bad)
         deletion = broker.process.serving.segment_life.record_deletion

@@ -11,12 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafscale.cluster.leadership import next_epoch
 from kafscale.formats.index import LEGACY_VERSION
-from kafscale.formats.partition_record import PartitionRecord
+from kafscale.formats.partition_record import PartitionRecord, ProducerBatch, ProducerRecord
 from kafscale.log.batch_append import AppendRules
 from kafscale.log.leadership.events import Event
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
-from kafscale.log.partition_log import MOST_SEALED, PartitionLog
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import REMEMBERED_BATCHES, ProducerStates
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing import segment_buffer
@@ -32,6 +32,9 @@ NOW_MS = 1_700_000_000_000
 RULES = AppendRules(codec=None, log_append_time=False, segment_bytes=1 << 20)
 FULL_BYTES = 400
 """A buffer with so much takes nothing more: a few batches are several segments."""
+
+IN_FLIGHT = 4
+"""So many segments are in flight in a busy log at first; there is no limit here."""
 
 PRODUCERS = (7, 8)
 COUNTS = st.integers(1, 4)
@@ -119,21 +122,20 @@ class PipelinedLog(RuleBasedStateMachine):
     def lead(self, record: PartitionRecord, is_busy: bool) -> None:
         """A new epoch begins with `record`, in which everything stands that was ever published.
 
-        `is_busy`: it has published already, and as much is on its way as may be.
+        `is_busy`: it has published already, and more is on its way.
         """
         self.record = record
         self.leadership = PartitionLeadership(State.LEADING)
         self.log = PartitionLog(record, ProducerStates(record.producers), self.leadership)
         self.open: deque[ModelBuffer] = deque()
         self.closed: deque[ModelSegment] = deque()
-        self.has_published = self.is_in_doubt = self.has_ended = False
+        self.stored_end_offset = record.log_end_offset
+        self.has_ended = False
         if is_busy:
-            for count in range(1, MOST_SEALED + 2):
+            for count in range(1, IN_FLIGHT + 2):
                 self.append_of_nobody_in_particular(count)
                 self.start_seal(at_once=True)
-                if not self.has_published:
-                    self.begin_publication()
-                    self.publish()
+            self.publish()
 
     # --- appends
 
@@ -206,7 +208,11 @@ class PipelinedLog(RuleBasedStateMachine):
 
     # --- seal
 
-    @precondition(lambda self: self.log.may_seal and self.open)
+    @precondition(
+        lambda self: (
+            self.log.may_seal and self.open and (not self.closed or self.closed[-1].sealed is not None)
+        )
+    )
     @rule(at_once=st.booleans())
     def start_seal(self, at_once: bool) -> None:
         closed, base_offset = self.log.start_seal()
@@ -224,19 +230,6 @@ class PipelinedLog(RuleBasedStateMachine):
         segment.sealed = self.log.seal(segment.closed, segment.base_offset, NOW_MS, LEGACY_VERSION)
         self.check_bytes(segment)
 
-    @precondition(
-        lambda self: (
-            self.log.may_reseal and self.closed and self.closed[0].sealed is not None and not self.is_in_doubt
-        )
-    )
-    @rule()
-    def reseal(self) -> None:
-        assert not self.has_published
-        [segment] = self.closed
-        segment.base_offset += 1
-        segment.sealed = self.log.reseal()
-        self.check_bytes(segment)
-
     def check_bytes(self, segment: ModelSegment) -> None:
         sealed, offset = segment.sealed, segment.base_offset
         assert sealed is not None
@@ -252,35 +245,24 @@ class PipelinedLog(RuleBasedStateMachine):
 
     # --- publish
 
-    @precondition(lambda self: self.closed and self.closed[0].sealed is not None and not self.is_in_doubt)
-    @rule()
-    def begin_publication(self) -> None:
-        sealed = self.closed[0].sealed
-        assert sealed is not None
-        self.in_doubt = self.log.begin_publication(sealed)
-        self.is_in_doubt = True
-        assert self.in_doubt.segments == (*self.record.segments, sealed.reference)
-        assert self.in_doubt.log_end_offset == self.closed[0].end_offset
-        assert self.log.record == self.record
-
-    @precondition(lambda self: self.is_in_doubt)
+    @precondition(lambda self: self.closed and self.closed[0].sealed is not None)
     @rule()
     def publish(self) -> None:
         sealed = self.closed[0].sealed
         assert sealed is not None
-        self.log.published(sealed, self.in_doubt)
-        assert not self.log.holds(sealed.buffer)
-        self.oldest_is_published()
-
-    def oldest_is_published(self) -> None:
-        segment = self.take_oldest(self.in_doubt)
-        self.has_published, self.is_in_doubt = True, False
+        assert self.log.is_next(sealed)
+        reference = replace(sealed.reference, object_key="entry", start=self.closed[0].base_offset)
+        state = self.log.published(sealed, reference)
+        assert not self.log.is_next(sealed)
+        assert state.segments == (*self.record.segments, reference)
+        assert state.log_end_offset == self.closed[0].end_offset
+        segment = self.take_oldest(state)
         start_offset = self.record.log_start_offset
         for waiter, relative_offset in segment.buffer.waiters:
             waiter.expected.append(("published", segment.base_offset + relative_offset, start_offset))
 
     def take_oldest(self, record: PartitionRecord) -> ModelSegment:
-        """The metadata store has taken `record`, whoever is told."""
+        """Its entry is committed, whoever is told."""
         self.record = record
         segment = self.closed.popleft()
         for batch in segment.buffer.batches:
@@ -288,11 +270,14 @@ class PipelinedLog(RuleBasedStateMachine):
             self.published.append(batch)
         return segment
 
-    @precondition(lambda self: not self.is_in_doubt)
-    @rule()
-    def delete_records(self) -> None:
-        self.record = replace(self.record, log_start_offset=self.record.log_end_offset)
-        self.log.adopt(self.record)
+    @rule(was_published_meanwhile=st.booleans())
+    def delete_records(self, was_published_meanwhile: bool) -> None:
+        start, stored_end = self.record.log_end_offset, self.record.log_end_offset
+        if was_published_meanwhile and self.closed and self.closed[0].sealed is not None:
+            self.publish()
+        self.record = replace(self.record, log_start_offset=start)
+        assert self.log.adopt(lambda state: replace(state, log_start_offset=start), stored_end) == self.record
+        self.stored_end_offset = stored_end
 
     # --- the end of an epoch
 
@@ -302,35 +287,57 @@ class PipelinedLog(RuleBasedStateMachine):
         self.leadership.apply(Event.FLUSH_STOPPED)
         self.has_ended = True
 
-    @rule(error_code=REFUSALS, was_done=st.booleans(), is_busy=st.booleans())
-    def fail(self, error_code: ErrorCode, was_done: bool, is_busy: bool) -> None:
-        """`was_done`: whether the store had taken a publication of which nobody knows."""
-        in_doubt = self.closed[0].buffer if self.is_in_doubt else None
-        self.refused(error_code, in_doubt)
-        if was_done and in_doubt is not None:
-            self.take_oldest(self.in_doubt)
-        self.lead(next_epoch(self.record), is_busy)
+    @rule(
+        error_code=REFUSALS,
+        first_refused=st.integers(0, 5),
+        committed=st.integers(0, 5),
+        is_busy=st.booleans(),
+    )
+    def fail(self, error_code: ErrorCode, first_refused: int, committed: int, is_busy: bool) -> None:
+        """What is in flight from `first_refused` on is known not to count; of the others `committed` do."""
+        sealed = [segment for segment in self.closed if segment.sealed is not None]
+        for segment in sealed[first_refused:]:
+            assert segment.sealed is not None
+            segment.sealed.is_refused = True
+        self.refused(error_code, [segment.buffer for segment in sealed[:first_refused]])
+        for _ in range(min(committed, first_refused, len(sealed))):
+            found = self.closed[0].sealed
+            assert found is not None
+            segments = (*self.record.segments, found.reference)
+            self.take_oldest(
+                replace(self.record, segments=segments, log_end_offset=self.closed[0].end_offset)
+            )
+        self.lead(self.next_record(), is_busy)
 
-    def refused(self, error_code: ErrorCode, in_doubt: ModelBuffer | None) -> None:
+    def next_record(self) -> PartitionRecord:
+        """As the next leader writes it, with the producers of what the journal has."""
+        producers = []
+        for producer_id in PRODUCERS:
+            batches = tuple(
+                ProducerBatch(one.sequence, one.sequence + one.count - 1, one.offset)
+                for one in self.published
+                if one.producer_id == producer_id
+            )
+            if batches:
+                producers.append(
+                    ProducerRecord(
+                        producer_id=producer_id,
+                        producer_epoch=0,
+                        last_timestamp_ms=NOW_MS,
+                        batches=batches[-REMEMBERED_BATCHES:],
+                    )
+                )
+        return next_epoch(replace(self.record, producers=tuple(producers)))
+
+    def refused(self, error_code: ErrorCode, in_doubt: list[ModelBuffer]) -> None:
         buffers = [*(segment.buffer for segment in self.closed), *self.open]
         for buffer in buffers:
-            told = ErrorCode.REQUEST_TIMED_OUT if buffer is in_doubt else error_code
+            told = ErrorCode.REQUEST_TIMED_OUT if buffer in in_doubt else error_code
             for waiter, _ in buffer.waiters:
                 waiter.expected.append(("refused", told, -1))
         given_up = self.log.fail(error_code, "why")
         assert [one.record_count for one in given_up] == [one.record_count for one in buffers]
         assert self.log.fail(error_code, "why") == []
-
-    @precondition(lambda self: self.is_in_doubt)
-    @rule(was_done=st.booleans(), others_publish=st.integers(0, 5), is_busy=st.booleans())
-    def another_leader_comes(self, was_done: bool, others_publish: int, is_busy: bool) -> None:
-        successor = next_epoch(self.in_doubt if was_done else self.record)
-        successor = replace(successor, log_end_offset=successor.log_end_offset + others_publish)
-        self.log.succeeded_by(successor)
-        if was_done:
-            self.oldest_is_published()
-        self.refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, None)
-        self.lead(next_epoch(successor), is_busy)
 
     # --- what always holds
 
@@ -341,18 +348,14 @@ class PipelinedLog(RuleBasedStateMachine):
             assert len(waiter.told) <= 1
 
     @invariant()
-    def as_many_are_closed_as_may_be(self) -> None:
+    def what_is_in_flight_is_published_in_its_order(self) -> None:
         log = self.log
-        assert all(log.holds(segment.closed) for segment in self.closed)
-        assert len(self.closed) <= (MOST_SEALED if self.has_published else 1)
-        are_sealed = all(segment.sealed is not None for segment in self.closed)
-        may_be_another = not self.closed or (
-            self.has_published and are_sealed and len(self.closed) < MOST_SEALED
-        )
-        assert log.may_seal == (may_be_another and not self.has_ended)
-        assert log.may_reseal == (not self.has_published)
-        assert log.sealed is (self.closed[0].sealed if self.closed else None)
-        assert all(log.holds(segment.closed) for segment in self.closed)
+        sealed = [segment.sealed for segment in self.closed if segment.sealed is not None]
+        assert log.in_flight_count == len(sealed)
+        assert [log.is_next(one) for one in sealed] == [number == 0 for number in range(len(sealed))]
+        assert log.may_seal == (not self.has_ended)
+        assert log.is_empty == (not self.closed and not self.open)
+        assert log.is_ahead == (self.record.log_end_offset > self.stored_end_offset)
 
     @invariant()
     def what_waits_is_the_oldest_that_is_open(self) -> None:
@@ -363,12 +366,10 @@ class PipelinedLog(RuleBasedStateMachine):
             assert len(waiting.waiters) == len(self.open[0].waiters)
 
     @invariant()
-    def offsets_are_passed_over_only_where_an_epoch_begins(self) -> None:
+    def no_offset_is_passed_over(self) -> None:
         assert self.log.record == self.record
         for before, after in pairwise(self.record.segments):
-            assert after.base_offset > before.last_offset
-            if after.leader_epoch == before.leader_epoch:
-                assert after.base_offset == before.last_offset + 1
+            assert after.base_offset == before.last_offset + 1
 
 
 PipelinedLog.TestCase.settings = settings(max_examples=80, stateful_step_count=40)

@@ -70,17 +70,16 @@ def test_a_batch_of_an_old_epoch_is_no_retry_in_the_new_one() -> None:
     assert states.check(PRODUCER, 1, 0, 4) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_preview_says_what_publish_does_and_changes_nothing() -> None:
+def test_records_have_the_newest_published_batches() -> None:
     states = published(*((5 * i, 5 * i + 4, 100 + 5 * i) for i in range(5)))
     append(states, 25, 29)
     append(states, 30, 34)
-    offsets = [(PRODUCER, 200), (PRODUCER, 205)]
-    previewed = states.preview(offsets)
-    assert states.preview(offsets) == previewed
-    for producer_id, base_offset in offsets:
-        states.publish(producer_id, base_offset)
-    assert list(states.published()) == previewed
-    assert [batch.base_offset for batch in previewed[0].batches] == [110, 115, 120, 200, 205]
+    append(states, 35, 39)
+    for base_offset in (200, 205):
+        states.publish(PRODUCER, base_offset)
+    records = states.records([PRODUCER])
+    assert list(states.published()) == records
+    assert [batch.base_offset for batch in records[0].batches] == [110, 115, 120, 200, 205]
 
 
 def test_idle_producers_expire_unless_a_batch_is_pending() -> None:

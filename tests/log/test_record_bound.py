@@ -93,6 +93,7 @@ async def test_full_record_refuses_producers_until_a_checkpoint(monkeypatch: pyt
                 await waiting.send_produce(TOPIC, {0: wire.batch([b"%d" % number])}, timeout_ms=TIMEOUT_MS)
                 if number < 106:
                     assert (await waiting.receive_produce())[1][0].error_code == 0
+                    await broker.seal(TOPIC)
             log = partition.log
             assert log is not None
             await until(lambda: log.is_held_up, "no checkpoint can be stored")
@@ -122,7 +123,7 @@ async def test_burst_of_producers_leaves_a_record_of_bounded_size(monkeypatch: p
         await broker.create_topic(TOPIC)
         assert await produce(client, 0) is ErrorCode.NONE
         epoch = broker.partition(TOPIC).record.leader_epoch
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             for number in range(1, 300):
                 sent = wire.batch([b"x"], producer_id=number, producer_epoch=0, sequence=0)
                 await client.send_produce(TOPIC, {0: sent}, timeout_ms=TIMEOUT_MS)
@@ -146,10 +147,9 @@ def waiting_batches(broker: InProcessBroker) -> int:
 
 
 def test_largest_record_fits_into_a_shared_transaction() -> None:
-    """With all that may be sealed already when there is no room any more."""
-    segments = partition_log.MOST_RECORD_SEGMENTS - 1 + partition_log.MOST_SEALED
-    producers = partition_log.MOST_RECORD_PRODUCERS - 1
-    producers += partition_log.MOST_SEALED * segment_buffer.MOST_SEGMENT_PRODUCERS
+    """With the segment for which there was just room."""
+    segments = partition_log.MOST_RECORD_SEGMENTS
+    producers = partition_log.MOST_RECORD_PRODUCERS - 1 + segment_buffer.MOST_SEGMENT_PRODUCERS
     batches = tuple(ProducerBatch(0, 0, 0) for _ in range(REMEMBERED_BATCHES))
     record = PartitionRecord(
         leader_epoch=1,

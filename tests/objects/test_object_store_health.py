@@ -102,7 +102,7 @@ async def watched(policy: HealthPolicy = POLICY) -> AsyncIterator[Watched]:
     health = ObjectStoreHealth(policy, loop_ms)
     store = MeasuredObjectStore(backend, metrics, health)
     probe = ObjectStoreProbe(
-        store, health, metrics, namespace="default", broker_id=7, jitter=random.Random(1)
+        store, health, metrics, keys=[health_key("default", 7)], broker_id=7, jitter=random.Random(1)
     )
     running = asyncio.create_task(probe.run())
     try:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from cryptography import x509
 
+from kafscale.operator import certificates
+from kafscale.operator.certificates import CA, CERTIFICATE, KEY, KeyPair
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
-from kafscale.operator.etcd import certificates
-from kafscale.operator.etcd.certificates import CA, CERTIFICATE, KEY, KeyPair, plan_secrets
+from kafscale.operator.etcd.certificates import CLIENT_NAME, plan_secrets
 from kafscale.operator.etcd.maintenance import EtcdMaintenance, MaintenanceTimeouts, TlsFiles
 from kafscale.operator.manifests import etcd_set, etcd_start
 from kafscale.operator.manifests.objects import Manifest
@@ -185,7 +186,7 @@ async def test_real_etcd_takes_the_clients_certificate_only(scene: Scene) -> Non
 
     await wait_until_async(all_answer, "three members answer each other and the operator")
     stranger = certificates.new_authority("stranger", datetime.now(UTC))
-    pair: KeyPair = certificates.issue(stranger, certificates.CLIENT_NAME, (), datetime.now(UTC))
+    pair: KeyPair = certificates.issue(stranger, CLIENT_NAME, (), datetime.now(UTC))
     foreign = scene.held[NAMES[2]] | {CERTIFICATE: pair.certificate, KEY: pair.key}
     for other in (scene.keeper(scene.tls(foreign)), scene.keeper(None), scene.keeper(None, "http")):
         assert len((await other.look()).silent) == 3

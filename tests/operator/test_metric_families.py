@@ -9,7 +9,7 @@ from kafscale.operator.backups.metrics import BackupMetrics
 from kafscale.operator.etcd.metrics import EtcdMetrics
 from kafscale.operator.metric_families import FAMILIES
 from kafscale.operator.operator_metrics import OperatorMetrics
-from kafscale.operator.topics.metrics import TopicMetrics
+from kafscale.operator.resource_metrics import TOPIC_RESOURCES, USER_RESOURCES, ResourceMetrics
 from kafscale.ops.metric_families import MetricType
 
 WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -19,7 +19,8 @@ def _registry() -> CollectorRegistry:
     registry = CollectorRegistry()
     operator, backups = OperatorMetrics(registry), BackupMetrics(registry)
     EtcdMetrics(registry)
-    TopicMetrics(registry)
+    ResourceMetrics(registry, TOPIC_RESOURCES)
+    ResourceMetrics(registry, USER_RESOURCES)
     operator.add_part("clusters")
     operator.show_cluster("streams", "orders", ready=True)
     backups.show("streams", "orders", WHEN, 1000)

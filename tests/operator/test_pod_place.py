@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kafscale.errors import SettingError
-from kafscale.operator.pods.place import Place, Questions, Unknown, needs_node, place, questions
+from kafscale.operator.pods.place import Place, Questions, Unknown, needs_node, place, placed, questions
 
 LABEL = "topology.kubernetes.io/zone"
 IN_POD = {"POD_NAMESPACE": "shop", "NODE_NAME": "node-1"}
@@ -153,3 +153,23 @@ def test_both_questions_have_answers_of_their_own() -> None:
     away = place(both, AWAY, AWAY)
     assert away.is_out_of_reach
     assert away.reason == "the API server is away"
+
+
+def test_named_listeners_get_the_external_address() -> None:
+    listeners = {"KAFSCALE_ADVERTISED_LISTENERS": "INTERNAL://a:9092"}
+    found = {"KAFSCALE_RACK": "a", "KAFSCALE_EXTERNAL_HOST": "fd00::1", "KAFSCALE_EXTERNAL_PORT": "30094"}
+    assert placed(listeners, found) == {
+        "KAFSCALE_RACK": "a",
+        "KAFSCALE_ADVERTISED_LISTENERS": "INTERNAL://a:9092,EXTERNAL://[fd00::1]:30094",
+    }
+    given = listeners | {"EXTERNAL_LISTENER_HOST": "k-0.example.com"}
+    assert placed(given, {"KAFSCALE_EXTERNAL_PORT": "30094"})["KAFSCALE_ADVERTISED_LISTENERS"] == (
+        "INTERNAL://a:9092,EXTERNAL://k-0.example.com:30094"
+    )
+    assert placed(listeners, {"KAFSCALE_RACK": "a"}) == listeners | {"KAFSCALE_RACK": "a"}
+    assert placed({"A": "1"}, found) == {"A": "1", **found}
+
+
+def test_given_host_of_a_listener_is_not_asked_for() -> None:
+    only_port = asked(ADDRESS | {"EXTERNAL_LISTENER_HOST": "k-0.example.com"})
+    assert (only_port.asks_host, only_port.asks_port) == (False, True)

@@ -36,9 +36,28 @@ def test_values_of_documents_become_text() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.00003, "0.00003"),
+        (2.5e-7, "0.00000025"),
+        (0.005, "0.005"),
+        (1e6, "1000000.0"),
+        (0, "0"),
+        (1.0, "1.0"),
+    ],
+)
+def test_small_numbers_have_no_exponent(value: float, text: str) -> None:
+    assert setting_properties.environment({"pricePer1000Gets": value}) == {
+        "KAFSCALE_PRICE_PER_1000_GETS": text
+    }
+
+
+@pytest.mark.parametrize(
     ("config", "words"),
     [
         ({"flushIntervalMs": -1}, ["flushIntervalMs", "-1", "3600000"]),
+        ({"pricePer1000Gets": -0.5}, ["pricePer1000Gets", "-0.5", "dollars from 0"]),
+        ({"pricePer1000Gets": float("nan")}, ["pricePer1000Gets", "nan"]),
         ({"brokerId": 1}, ["brokerId", "flushIntervalMs"]),
         ({"autoCreateTopics": "perhaps"}, ["autoCreateTopics", "perhaps", "true or false"]),
     ],

@@ -13,9 +13,9 @@ from kafscale.cluster.cluster_record import ensure_cluster_id
 from kafscale.metadata import keys
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.kube.kinds import TOPIC
+from kafscale.operator.resource_metrics import TOPIC_RESOURCES, ResourceMetrics
 from kafscale.operator.stores.cluster_connection import LiveCluster
 from kafscale.operator.stores.same_cluster_store import SameClusterStore
-from kafscale.operator.topics.metrics import TopicMetrics
 from kafscale.operator.topics.reconciler import TopicReconciler
 from kafscale.settings.broker import Settings
 from tests.support.control_plane import ControlPlane, control_plane
@@ -103,7 +103,7 @@ class World:
     revision: int
 
     def operator(self, fate: Fate | None = None) -> TopicReconciler:
-        metrics = TopicMetrics(CollectorRegistry())
+        metrics = ResourceMetrics(CollectorRegistry(), TOPIC_RESOURCES)
         if fate is None:
             return TopicReconciler(self.kube, Clusters(self.live), lambda *_: None, metrics)
         mortal = replace(self.live, store=MortalStore(self.plane.store, self.revision, fate))

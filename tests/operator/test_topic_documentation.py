@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
+from kafscale.operator.resource_metrics import TOPIC_RESOURCES
 from kafscale.operator.stores.cluster_connection import REASONS
-from kafscale.operator.topics.metrics import RESOURCES
 from kafscale.operator.topics.status import Reason
 
 PAGE = Path(__file__).parents[2] / "docs" / "kubernetes-topics.md"
@@ -16,4 +16,4 @@ def test_each_reason_has_its_row() -> None:
 
 
 def test_the_metric_is_named() -> None:
-    assert RESOURCES.name in PAGE.read_text(encoding="utf-8")
+    assert TOPIC_RESOURCES.name in PAGE.read_text(encoding="utf-8")

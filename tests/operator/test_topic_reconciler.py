@@ -16,9 +16,9 @@ from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import Delete
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
+from kafscale.operator.resource_metrics import TOPIC_RESOURCES, ResourceMetrics
 from kafscale.operator.stores.cluster_connection import LiveCluster, NotReadyError
 from kafscale.operator.stores.same_cluster_store import SameClusterStore
-from kafscale.operator.topics.metrics import TopicMetrics
 from kafscale.operator.topics.reconciler import TopicReconciler
 from kafscale.operator.topics.work import TopicWork
 from kafscale.settings.broker import Settings
@@ -110,7 +110,7 @@ async def scene() -> AsyncIterator[Scene]:
         kube.add_cluster()
         registry = CollectorRegistry()
         reconciler = TopicReconciler(
-            kube, clusters, lambda _, name: woken.append(name), TopicMetrics(registry)
+            kube, clusters, lambda _, name: woken.append(name), ResourceMetrics(registry, TOPIC_RESOURCES)
         )
         yield Scene(kube, plane, clusters, reconciler, woken, registry)
 

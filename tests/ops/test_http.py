@@ -5,8 +5,10 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -14,9 +16,11 @@ from kafscale.errors import StartupError
 from kafscale.ops.health import Health
 from kafscale.ops.http import MAX_REQUEST_BYTES, AdminServer
 from kafscale.ops.metrics import Metrics
+from kafscale.ops.metrics_token import MetricsToken
 from tests.support.waiting import PATIENCE_SEC
 
 Start = Callable[..., tuple[AdminServer, int]]
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 
 @pytest.fixture
@@ -33,7 +37,7 @@ def health() -> Health:
 def start(metrics: Metrics, health: Health) -> Iterator[Start]:
     servers: list[AdminServer] = []
 
-    def start_server(**limits: float) -> tuple[AdminServer, int]:
+    def start_server(**limits: object) -> tuple[AdminServer, int]:
         server = AdminServer(metrics, health, **limits)  # type: ignore[arg-type]
         servers.append(server)
         return server, server.start("127.0.0.1", 0)
@@ -43,9 +47,11 @@ def start(metrics: Metrics, health: Health) -> Iterator[Start]:
         server.stop()
 
 
-def request(port: int, path: str, method: str = "GET") -> tuple[http.client.HTTPResponse, bytes]:
+def request(
+    port: int, path: str, method: str = "GET", headers: Mapping[str, str] = NO_HEADERS
+) -> tuple[http.client.HTTPResponse, bytes]:
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SEC)) as connection:
-        connection.request(method, path)
+        connection.request(method, path, headers=headers)
         response = connection.getresponse()
         return response, response.read()
 
@@ -235,3 +241,34 @@ def test_ipv6_is_listened_on_or_its_lack_is_told(metrics: Metrics, health: Healt
         connection.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert received_until_closed(connection).startswith(b"HTTP/1.0 200")
     server.stop()
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Bearer ", "Bearer wrong", "Basic right", "right", "Bearer rightx"]
+)
+def test_metrics_need_the_token_and_health_none(start: Start, tmp_path: Path, given: str) -> None:
+    file = tmp_path / "token"
+    file.write_text("right\n")
+    _, port = start(token=MetricsToken(file))
+    response, body = request(port, "/metrics", headers={"Authorization": given} if given else NO_HEADERS)
+    assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
+    assert b"right" not in body
+    assert request(port, "/metrics", headers={"Authorization": "Bearer right"})[0].status == 200
+    assert request(port, "/healthz")[0].status == 200
+
+
+def test_metrics_token_may_change_and_go(start: Start, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("old")
+    _, port = start(token=MetricsToken(file))
+
+    def status(token: str) -> int:
+        return request(port, "/metrics", headers={"Authorization": f"bearer {token}"})[0].status
+
+    assert (status("old"), status("new")) == (200, 401)
+    file.write_text("new")
+    assert (status("old"), status("new")) == (401, 200)
+    file.write_text("")
+    assert status("new") == 401
+    file.unlink()
+    assert status("new") == 401

@@ -1,9 +1,11 @@
 """What a scrape reads: every family of the table, in Prometheus' own grammar."""
 
 import threading
+from functools import partial
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from kafscale.ops import client_metric_families, journal_metric_families
 from kafscale.ops import metric_families as families
 from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_export import render
@@ -31,7 +33,9 @@ def counted_metrics() -> Metrics:
     metrics = Metrics(broker_id=3, version="1.2.3")
     topic = metrics.topic('a"b\\c')
     topic.bytes_in, topic.records_in, topic.batches_in = 11, 12, 13
-    topic.bytes_out, topic.records_out = 14, 15
+    topic.bytes_out, topic.records_out, topic.flushes = 14, 15, 16
+    costs = metrics.costs('a"b\\c')
+    costs.put, costs.get = 0.25, 0.125
     metrics.api(ApiKey.PRODUCE).observe(0.003, ErrorCode.CORRUPT_MESSAGE)
     metrics.api(ApiKey.FETCH).observe(400.0)
     metrics.api(ApiKey.FETCH).count_error(9999)
@@ -43,11 +47,23 @@ def counted_metrics() -> Metrics:
     cache = metrics.cache("segment")
     cache.hits, cache.misses = 19, 20
     metrics.connections.current, metrics.connections.accepted, metrics.connections.rejected = 21, 22, 23
+    authentications = metrics.authentications_at("SASL_SSL")
+    authentications.successful["PLAIN"], authentications.failed["PLAIN"] = 61, 62
+    authentications.successful_again["PLAIN"], authentications.failed_again["PLAIN"] = 63, 64
+    authentications.expired = 65
+    metrics.gauge(client_metric_families.USERS, lambda: 66)
+    metrics.gauge(client_metric_families.LOGINS_WAITING, lambda: 67)
     metrics.frame_refused(FrameRefusal.TOO_LARGE)
+    metrics.authorization_refused("topic", "read")
+    metrics.gauge(client_metric_families.ACCESS_RULES, lambda: 43)
     metrics.gauge(families.BUFFER_USED, lambda: 24)
     metrics.gauge(families.BUFFER_LIMIT, lambda: 25)
     metrics.gauge(families.CACHE_USED, lambda: 26, cache="segment")
     metrics.gauge(families.CACHE_LIMIT, lambda: 27, cache="segment")
+    metrics.gauge(client_metric_families.TLS_CERTIFICATE_EXPIRY, lambda: 1_800_000_000)
+    metrics.gauge(families.MERGE_DEBT_SEGMENTS, lambda: 69)
+    metrics.gauge(families.MERGE_DEBT_BYTES, lambda: 70)
+    metrics.gauge(families.MERGE_DEBT_AGE, lambda: 71)
     metrics.gauge(families.TOPICS, lambda: 28)
     metrics.gauge(families.PARTITIONS_LED, lambda: 29)
     metrics.gauge(families.PARTITIONS_FOLLOWED, lambda: 30)
@@ -70,7 +86,23 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.OBJECT_STORE_LATENCY, lambda: 1.25, calls="write")
     count_groups(metrics)
     count_segment_stores(metrics)
+    count_costs(metrics)
     return metrics
+
+
+def count_costs(metrics: Metrics) -> None:
+    requests = metrics.requests("PutObject")
+    requests.count, requests.dollars = 47, 0.5
+    metrics.gauge(families.PRICE, lambda: 0.005, unit="1000_puts")
+    metrics.gauge(families.JOURNAL_PRICE, lambda: 0.00113, unit="1000_puts")
+    metrics.gauge(families.FLUSH_BUDGET, lambda: 4)
+    for number, family in enumerate(journal_metric_families.FAMILIES, 72):
+        if family.type is MetricType.GAUGE:
+            metrics.gauge(family, partial(float, number))
+    metrics.gauge(families.FLUSH_INTERVAL, lambda: 0.75)
+    metrics.gauge(families.COST_BUDGET, lambda: 50)
+    metrics.gauge_series(families.TOPIC_STORED_BYTES, lambda: [(("orders",), 48)])
+    metrics.gauge_series(families.TOPIC_PARTITIONS_LED, lambda: [(("orders",), 49)])
 
 
 def count_segment_stores(metrics: Metrics) -> None:
@@ -108,6 +140,16 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_topic_batches_in_total", topic): 13,
         ("kafscale_topic_bytes_out_total", topic): 14,
         ("kafscale_topic_records_out_total", topic): 15,
+        ("kafscale_topic_flushes_total", topic): 16,
+        ("kafscale_topic_request_cost_dollars_total", (("class", "put"), *topic)): 0.25,
+        ("kafscale_topic_request_cost_dollars_total", (("class", "get"), *topic)): 0.125,
+        ("kafscale_object_store_requests_total", (("operation", "PutObject"),)): 47,
+        ("kafscale_request_cost_dollars_total", (("operation", "PutObject"),)): 0.5,
+        ("kafscale_price_dollars", (("unit", "1000_puts"),)): 0.005,
+        ("kafscale_flush_interval_seconds", ()): 0.75,
+        ("kafscale_cost_budget_dollars", ()): 50,
+        ("kafscale_topic_stored_bytes", (("topic", "orders"),)): 48,
+        ("kafscale_topic_partitions_led", (("topic", "orders"),)): 49,
         ("kafscale_request_errors_total", (("api", "PRODUCE"), ("error", "CORRUPT_MESSAGE"))): 1,
         ("kafscale_request_errors_total", (("api", "FETCH"), ("error", "9999"))): 1,
         ("kafscale_object_store_probes_total", (("outcome", "failed"),)): 39,
@@ -126,6 +168,11 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_connections", ()): 21,
         ("kafscale_connections_accepted_total", ()): 22,
         ("kafscale_connections_rejected_total", ()): 23,
+        (
+            "kafscale_failed_authentications_total",
+            (("listener", "SASL_SSL"), ("mechanism", "PLAIN")),
+        ): 62,
+        ("kafscale_expired_connections_killed_total", (("listener", "SASL_SSL"),)): 65,
         ("kafscale_frames_refused_total", (("reason", "too_large"),)): 1,
         ("kafscale_frames_refused_total", (("reason", "malformed"),)): 0,
         ("kafscale_produce_buffer_used_bytes", ()): 24,
@@ -210,6 +257,7 @@ def test_a_deleted_topic_is_exported_no_longer() -> None:
     metrics = Metrics()
     metrics.topic("kept").bytes_in += 1
     metrics.topic("gone").bytes_in += 1
+    metrics.costs("gone").put += 1
     metrics.forget_topic("gone")
     text = render(metrics).decode()
     assert 'topic="kept"' in text

@@ -10,7 +10,7 @@ from kafscale.ops import metrics as module
 from kafscale.ops.counted import observed, part, readings
 from kafscale.ops.histogram import Histogram
 from kafscale.ops.metric_families import MetricType
-from kafscale.ops.metrics import OTHER_TOPICS, ApiMetrics, MetadataStoreMetrics, Metrics
+from kafscale.ops.metrics import NO_TOPIC, OTHER_TOPICS, ApiMetrics, MetadataStoreMetrics, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -21,11 +21,22 @@ def one_of_each() -> Metrics:
     """Metrics with one item in each dictionary, and one error in each counter of errors."""
     metrics = Metrics()
     metrics.topic("orders")
+    metrics.costs("orders")
+    metrics.requests("PutObject")
     metrics.api(ApiKey.FETCH).count_error(ErrorCode.CORRUPT_MESSAGE)
     metrics.object_store("get").errors["TimeoutError"] += 1
     metrics.metadata_store("get").errors["TimeoutError"] += 1
     metrics.store_reads("primary").errors["TimeoutError"] += 1
     metrics.cache("segment")
+    authentications = metrics.authentications_at("SASL_SSL")
+    for counter in (
+        authentications.successful,
+        authentications.failed,
+        authentications.successful_again,
+        authentications.failed_again,
+    ):
+        counter["PLAIN"] += 1
+    metrics.authorization_refused("topic", "read")
     return metrics
 
 
@@ -110,6 +121,23 @@ def test_topics_beyond_the_bound_are_counted_together(monkeypatch: pytest.Monkey
         metrics.forget_topic(name)
     metrics.topic("t9").records_in += 1
     assert metrics.topic("t9").records_in == 1, "there is room again"
+
+
+def test_costs_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_TOPICS", 3)
+    metrics = Metrics()
+    for name in (*map(str, range(10)), NO_TOPIC):
+        metrics.costs(name).put += 1
+    costs = {name: topic.put for name, topic in metrics.topic_costs.items()}
+    assert costs == {"0": 1, "1": 1, "2": 1, OTHER_TOPICS: 7, NO_TOPIC: 1}
+
+
+def test_a_flush_counts_for_a_topic_that_is_still_there() -> None:
+    metrics = Metrics()
+    metrics.topic("orders")
+    metrics.flushed("orders")
+    metrics.flushed("deleted")
+    assert {name: topic.flushes for name, topic in metrics.topics.items()} == {"orders": 1}
 
 
 def test_every_counter_is_bound_to_one_row() -> None:

@@ -156,11 +156,11 @@ class Walk:
             self.broker.stop_flush(term, self.random.choice(term.flushes))
 
     def a_flush_fails(self) -> None:
-        """A defect in any flush, or a key that is taken; perhaps behind one whose publication is in flight."""
+        """A defect in any flush, or a journal that was ended; perhaps behind one whose publication is in flight."""
         term = self.flushing()
         if term is None:
             return
-        why = self.random.choice((Event.FLUSH_FAILED, Event.KEY_TAKEN, Event.FENCED))
+        why = self.random.choice((Event.FLUSH_FAILED, Event.FENCED))
         if self.random.random() < 0.3:
             self.broker.apply(term, why)  # Of its index, or before the flush had begun.
         else:
@@ -355,7 +355,7 @@ MISTAKES: dict[str, Plant] = {
     "fenced while it resigns, it goes on": row(State.RESIGNING, Event.FENCED, State.RESIGNING),
     "a loss leaves waiters": without(State.HALTED, Event.FENCED, Refuse),
     "a loss is served on": without(State.HALTED, Event.FLUSH_FAILED, Act.STOP_SERVING),
-    "a loss of which the keeper does not learn": without(State.HALTED, Event.KEY_TAKEN, Act.LOOK_AGAIN),
+    "a loss of which the keeper does not learn": without(State.HALTED, Event.FLUSH_FAILED, Act.LOOK_AGAIN),
     "a loss that is counted twice": row(State.CLOSED, Event.FENCED, State.CLOSED, Act.COUNT_LOST),
     "a loss leaves readers": without(State.HALTED, Event.FENCED, Act.NOTIFY_READERS),
     "a hand-over leaves waiters": without(State.HALTED, Event.DRAINED, Refuse),

@@ -9,26 +9,26 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafscale.cluster.topic_configs import effective
-from kafscale.formats.index import LEGACY_VERSION
+from kafscale.formats.checkpoint import EMPTY_CHECKPOINT
 from kafscale.formats.partition_record import (
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
 )
 from kafscale.log.partition import Partition, PartitionId
-from kafscale.log.writing.publisher import FencedError, Publisher
+from kafscale.log.writing.record_writer import FencedError, RecordWriter
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, MetadataStore, Operation, Put, TransactionResult
-from kafscale.objects.memory_store import MemoryStore as MemoryObjects
 from kafscale.settings.broker import Settings
-from tests.sim.cluster import RULES
+from tests.log.outcome import RULES
 from tests.sim.unreliable import Network, UnreliableMetadata
 from tests.support.virtual_time import run_virtually
 
@@ -79,16 +79,16 @@ async def _lead(store: WrittenStore, index: int) -> Led:
     return Led(partition=partition, key=key)
 
 
-async def _write(led: Led, publisher: Publisher, rng: random.Random) -> None:
+async def _write(led: Led, records: RecordWriter, rng: random.Random) -> None:
     partition = led.partition
+    log = partition.open(EMPTY_CHECKPOINT)
+    assert log is not None
     try:
         for end in range(1, WRITES + 1):
             await asyncio.sleep(rng.choice((0.0, 0.0, 0.3)))
             async with partition.record_lock:
-                record = replace(partition.record, log_end_offset=end)
-                revision = await publisher.write_record(partition, record)
-                partition.publish(record, revision)
-                led.told.append((revision, encode_partition_record(record)))
+                record = await records.write(partition, log, partial(replace, log_end_offset=end))
+                led.told.append((partition.revision, encode_partition_record(record)))
     except FencedError:
         led.fenced = True
     except asyncio.CancelledError:
@@ -114,17 +114,9 @@ async def _run(seed: int) -> tuple[WrittenStore, list[Led]]:
     rng = random.Random(seed)
     store = WrittenStore()
     network = Network(rng, rng.choice((0.0, 0.1, 0.4)))
-    publisher = Publisher(
-        MemoryObjects(lambda: 0),
-        cast(MetadataStore, UnreliableMetadata(store, network)),
-        "default",
-        lambda: 0,
-        lambda partition, sealed: None,
-        rng,
-        lambda: LEGACY_VERSION,
-    )
+    records = RecordWriter(cast(MetadataStore, UnreliableMetadata(store, network)), rng)
     everything = [await _lead(store, index) for index in range(PARTITIONS)]
-    writing = [asyncio.create_task(_write(led, publisher, rng)) for led in everything]
+    writing = [asyncio.create_task(_write(led, records, rng)) for led in everything]
     overtaking = [
         asyncio.create_task(_overtake(led, store, rng.uniform(0, 1.5)))
         for led in everything
@@ -134,7 +126,7 @@ async def _run(seed: int) -> tuple[WrittenStore, list[Led]]:
         if rng.random() < 0.15:
             asyncio.get_running_loop().call_later(rng.uniform(0, 1.5), task.cancel)
     await asyncio.gather(*writing, *overtaking)
-    await publisher.close()
+    await records.close()
     await network.settle()
     await store.close()
     return store, everything

@@ -61,7 +61,7 @@ async def test_producers_wait_for_the_budget_and_resume_after_a_flush() -> None:
         topic = await broker.create_topic()
         async with broker.connect() as first, broker.connect() as second, broker.connect() as consumer:
             await first.produce(topic, 0, wire.batch([b"readable"]))
-            with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            with broker.objects.hold("put_if_absent", "*.entry") as hold:
                 count = await fill_budget(broker, first, topic)
                 await hold.reached()
                 frame = second.frame(wire.produce_request(topic, {0: wire.batch([value(99, 200_000)])}), 9)
@@ -149,7 +149,7 @@ async def test_a_client_that_leaves_does_not_block_the_memory_line() -> None:
         topic = await broker.create_topic()
         drivens = [DrivenConnection(broker) for _ in range(3)]
         async with broker.connect() as first:
-            with broker.objects.hold("put_if_absent", "*.kfs"):
+            with broker.objects.hold("put_if_absent", "*.entry"):
                 count = await fill_budget(broker, first, topic)
                 for driven in drivens:
                     frame = frames_only().frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9)
@@ -171,7 +171,7 @@ async def test_a_request_is_charged_for_each_waiting_partition() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client:
-            with broker.objects.hold("put_if_absent", "*.kfs"):
+            with broker.objects.hold("put_if_absent", "*.entry"):
                 unknown = dict.fromkeys(range(1000, 11_000), b"")
                 await client.send_produce(topic, {0: wire.batch([b"x"]), **unknown})
                 await until(lambda: broker.budget.used_bytes > 10_000 * 200, "it is charged")
@@ -189,7 +189,7 @@ async def test_names_of_a_waiting_request_are_charged() -> None:
             request = wire.produce_request(topic, {0: wire.batch([b"x"])})
             for number in range(100):
                 request.topic_data += wire.produce_request(f"{number}{'x' * 30_000}", {}).topic_data
-            with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            with broker.objects.hold("put_if_absent", "*.entry") as hold:
                 await client.send(request, 9)
                 await hold.reached()
                 assert broker.budget.used_bytes > 100 * 30_000
@@ -242,7 +242,7 @@ async def test_a_client_that_reads_nothing_gets_no_frame_memory() -> None:
         driven.feed(client.frame(api_versions(), 0))
         assert driven.feed(struct.pack(">i", 50 * MIB) + bytes(3 * SMALL_RECEIVE_BUFFER_BYTES))
         assert broker.budget.used_bytes == 0
-        assert len(driven.connection._kept) <= SMALL_RECEIVE_BUFFER_BYTES
+        assert len(driven.connection._kept.data) <= SMALL_RECEIVE_BUFFER_BYTES
         driven.transport.take()
         await until(lambda: broker.budget.used_bytes >= SMALL_RECEIVE_BUFFER_BYTES - 4, "the frame begins")
         await driven.end()
@@ -257,7 +257,7 @@ async def test_few_bytes_are_kept_behind_a_waiting_request() -> None:
         driven.feed(client.frame(wire.fetch_request(topic, {0: 0}, max_wait_ms=60_000), 11))
         driven.feed(struct.pack(">i", 3 * MIB) + bytes(RECEIVE_BUFFER_BYTES))
         assert not driven.transport.reading
-        assert len(driven.connection._kept) <= SMALL_RECEIVE_BUFFER_BYTES
+        assert len(driven.connection._kept.data) <= SMALL_RECEIVE_BUFFER_BYTES
         assert broker.budget.used_bytes == 0
         await driven.end()
 

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import (
 
 from kafscale.errors import StartupError
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
-from kafscale.metadata.model import Endpoint
+from kafscale.metadata.model import Endpoint, ListenerName
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings.kinds import Address
 from tests.support import wire
@@ -38,8 +38,7 @@ ANYWHERE = Address("127.0.0.1", 0)
 @asynccontextmanager
 async def connect_outside(broker: InProcessBroker) -> AsyncIterator[Client]:
     """A client of the external address."""
-    endpoint = broker.process._external
-    assert endpoint is not None
+    endpoint = broker.process.listeners[ListenerName.EXTERNAL]
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connected:
         connected.setblocking(False)
         await asyncio.get_running_loop().sock_connect(connected, ("127.0.0.1", endpoint.port))
@@ -59,8 +58,8 @@ def addresses(brokers: Any, node: str = "node_id") -> set[tuple[int, str, int]]:
 async def test_each_listener_tells_its_own_addresses() -> None:
     async with in_process_broker(external_addr=ANYWHERE, external_host=HOST) as broker:
         await broker.create_topic(TOPIC)
-        external = broker.process._external
-        assert external is not None
+        at = broker.process.listeners[ListenerName.EXTERNAL]
+        external = Endpoint(at.host, at.port)
         async with broker.connect() as within, connect_outside(broker) as outside:
             for client, endpoint in ((within, Endpoint("127.0.0.1", broker.port)), (outside, external)):
                 expected = {(0, *endpoint)}

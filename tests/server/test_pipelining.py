@@ -1,5 +1,6 @@
 """Several requests of one client at a time: what runs together, what waits, and in which order replies leave."""
 
+import asyncio
 import struct
 from collections.abc import Iterable
 
@@ -8,14 +9,18 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import ProduceResponse
 
+from kafscale.formats.journal_entry import EntryHead, decode_cell
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.types import Buffer
 from kafscale.server import connection
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
-from tests.support.in_process_broker import Client, in_process_broker, until
+from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_SEC
 
+FIRST_ENTRY = f"*/{0:020d}.entry"
+NO_PARTITION = 999
 MANY_UNKNOWN = dict.fromkeys(range(1000, 16_000), b"x")
 
 
@@ -32,24 +37,31 @@ def frames_only() -> Client:
     return Client(None)  # type: ignore[arg-type]
 
 
+async def later_entries_have(broker: InProcessBroker, batches: int) -> None:
+    """Until entries behind the first are stored with so many batches: none of them is committed."""
+    async with asyncio.timeout(PATIENCE_SEC):
+        while await stored_batches(broker) < batches:  # noqa: ASYNC110 - a look at a store
+            await asyncio.sleep(0.001)
+
+
+async def stored_batches(broker: InProcessBroker) -> int:
+    heads = [decode_cell(key, await broker.objects.get(key)) for key in await broker.objects.keys("*.entry")]
+    return sum(row.record_count for head in heads if isinstance(head, EntryHead) for row in head.slices)
+
+
 @on_uvloop
 async def test_produces_that_flush_together_are_answered_in_order() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic(partitions=3)
         async with broker.connect() as client:
-            with broker.objects.hold("put_if_absent", f"*/{topic}/0/*") as hold:
-                sent = [
-                    await client.send_produce(topic, {partition: wire.batch([b"x"])})
-                    for partition in (0, 1, 2, 1)
-                ]
+            with broker.objects.hold("put_if_absent", FIRST_ENTRY) as hold:
+                sent = [await client.send_produce(topic, {0: wire.batch([b"x"])})]
                 await hold.reached()
-                await until(
-                    lambda: (
-                        broker.partition(topic, 1).high_watermark == 2
-                        and broker.partition(topic, 2).high_watermark == 1
-                    ),
-                    "what is behind the first is published before it",
-                )
+                sent += [
+                    await client.send_produce(topic, {partition: wire.batch([b"x"])})
+                    for partition in (1, 2, 1)
+                ]
+                await later_entries_have(broker, 3)
             replies = [await client.receive_produce() for _ in sent]
             assert [correlation_id for correlation_id, _ in replies] == sent
             assert [(*parts, *(part.base_offset for part in parts.values())) for _, parts in replies] == [
@@ -65,22 +77,25 @@ async def test_no_reply_overtakes_an_earlier_one() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic(partitions=2)
         driven, client = DrivenConnection(broker), frames_only()
-        with broker.objects.hold("put_if_absent", f"*/{topic}/0/*") as hold:
-            for partition in (0, 1, 1):
-                driven.feed(client.frame(wire.produce_request(topic, {partition: wire.batch([b"x"])}), 9))
+        with broker.objects.hold("put_if_absent", FIRST_ENTRY) as hold:
+            driven.feed(client.frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9))
             await hold.reached()
-            await until(lambda: broker.partition(topic, 1).high_watermark == 2, "the others are published")
+            for partition in (1, NO_PARTITION, 1):
+                driven.feed(client.frame(wire.produce_request(topic, {partition: wire.batch([b"x"])}), 9))
+            await later_entries_have(broker, 2)
+            replies = driven.connection._replies
+            await until(lambda: replies.ready_bytes, "the one that is refused is ready")
             assert driven.frames() == []
-        assert correlation_ids(await driven.next_frames(3)) == [1, 2, 3]
+        assert correlation_ids(await driven.next_frames(4)) == [1, 2, 3, 4]
         await driven.end()
 
 
 @on_uvloop
-async def test_what_arrives_during_a_flush_fills_one_segment() -> None:
-    async with in_process_broker() as broker:
+async def test_what_arrives_during_a_flush_fills_one_entry() -> None:
+    async with in_process_broker(flushes_in_flight=1) as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client:
-            with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            with broker.objects.hold("put_if_absent", "*.entry") as hold:
                 await client.send_produce(topic, {0: wire.batch([b"first"])})
                 await hold.reached()
                 for number in range(20):
@@ -89,13 +104,13 @@ async def test_what_arrives_during_a_flush_fills_one_segment() -> None:
                 await until(lambda: log and log.waiting and log.waiting.record_count == 60, "all has come")
             replies = [await client.receive_produce() for _ in range(21)]
             assert [parts[0].base_offset for _, parts in replies] == [0, *range(1, 61, 3)]
-            assert len(await broker.objects.keys("*.kfs")) == 2
-            assert broker.objects.most_concurrent_puts <= 2  # a segment and its index: one flush at a time
+            assert len(await broker.objects.keys("*.entry")) == 2
+            assert broker.objects.most_concurrent_puts == 1
 
 
 @on_uvloop
 async def test_the_replies_of_one_flush_leave_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with in_process_broker() as broker:
+    async with in_process_broker(flushes_in_flight=1) as broker:
         topic = await broker.create_topic()
         driven, client = DrivenConnection(broker), frames_only()
         frame = client.frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9)
@@ -108,7 +123,7 @@ async def test_the_replies_of_one_flush_leave_together(monkeypatch: pytest.Monke
             write(buffers)
 
         monkeypatch.setattr(driven.transport, "writelines", counted)
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             driven.feed(frame)
             await hold.reached()
             driven.feed(frame * 20)
@@ -135,7 +150,7 @@ async def test_another_request_waits_for_earlier_produces() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         driven, client = DrivenConnection(broker), frames_only()
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             for _ in range(2):
                 driven.feed(client.frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9))
             unread = driven.feed(
@@ -180,7 +195,7 @@ async def test_acks_0_takes_its_place_and_gets_no_reply() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic(partitions=2)
         async with broker.connect() as client:
-            with broker.objects.hold("put_if_absent", f"*/{topic}/0/*") as hold:
+            with broker.objects.hold("put_if_absent", "*.entry") as hold:
                 first = await client.send_produce(topic, {0: wire.batch([b"a"])})
                 await client.send_produce(topic, {1: wire.batch([b"b"])}, acks=0)
                 third = await client.send_produce(topic, {1: wire.batch([b"c"])})
@@ -219,7 +234,7 @@ async def test_more_requests_than_may_wait_are_all_answered_in_order(monkeypatch
         stream = b"".join(
             client.frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9) for _ in range(count)
         )
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             rest = driven.feed(stream)
             await hold.reached()
             await until(lambda: not driven.transport.reading, "the gate is closed")
@@ -252,7 +267,7 @@ async def test_replies_that_wait_for_an_earlier_one_do_not_pile_up() -> None:
         topic = await broker.create_topic()
         driven, client = DrivenConnection(broker), frames_only()
         refused = wire.produce_request(topic, MANY_UNKNOWN)
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             driven.feed(client.frame(wire.produce_request(topic, {0: wire.batch([b"x"])}), 9))
             await hold.reached()
             frame = client.frame(refused, 9)
@@ -271,7 +286,7 @@ async def test_replies_that_wait_for_an_earlier_one_do_not_pile_up() -> None:
 async def test_appended_records_of_a_client_that_leaves_are_published() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             async with broker.connect() as client:
                 await client.send_produce(topic, {0: wire.batch([b"a"])})
                 await hold.reached()

@@ -38,7 +38,7 @@ async def slow_time() -> None:
 async def cold_fetch(broker: InProcessBroker, topic: str) -> None:
     broker.forget_cached(topic)
     async with broker.connect() as client:
-        with broker.objects.hold("read_into", "*.kfs") as hold:
+        with broker.objects.hold("read_into", "*.entry") as hold:
             await client.send_fetch(topic, {0: 0})
             await hold.reached()
             await slow_time()
@@ -104,7 +104,7 @@ async def test_a_slow_fetch_is_logged_with_its_stages(caplog: pytest.LogCaptureF
 async def test_a_slow_produce_is_logged_with_its_stages(caplog: pytest.LogCaptureFixture) -> None:
     async with in_process_broker(slow_request_ms=SLOW_MS) as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             await client.send_produce(topic, {0: wire.batch([b"x"])})
             await hold.reached()
             await slow_time()
@@ -137,7 +137,7 @@ async def test_no_request_is_slow_when_the_limit_is_0(caplog: pytest.LogCaptureF
 async def test_a_request_behind_another_waits_in_the_queue() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
-        with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
             await client.send_produce(topic, {0: wire.batch([b"x"])})
             await client.send_fetch(topic, {0: 0})
             await hold.reached()

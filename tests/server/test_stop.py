@@ -14,6 +14,7 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Changes, Snapshot
 from kafscale.settings.kinds import Address
 from tests.support import wire
+from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import NotStartedError, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.waiting import PATIENCE_MS
@@ -83,7 +84,7 @@ async def test_a_stopping_broker_reads_nothing_more_and_accepts_nobody() -> None
         topic = await broker.create_topic()
         async with broker.connect() as client, broker.connect() as other:
             await other.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
-            with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            with broker.objects.hold("put_if_absent", "*.entry") as hold:
                 await client.send_produce(topic, {0: wire.batch([b"waits"])})
                 await hold.reached()
                 stopping = asyncio.create_task(broker.stop())
@@ -98,7 +99,8 @@ async def test_a_stopping_broker_reads_nothing_more_and_accepts_nobody() -> None
             assert (await client.receive_produce())[1][0].base_offset == 0
             assert await other.closed_by_peer()
             assert await stopping == EXIT_STOPPED
-            assert broker.partition(topic).high_watermark == 1
+    async with in_process_broker(metadata=broker.metadata, objects=broker.objects) as again:
+        assert again.partition(topic).high_watermark == 1
 
 
 @on_uvloop
@@ -106,13 +108,35 @@ async def test_a_stop_gives_up_on_a_store_and_acknowledges_nothing() -> None:
     async with in_process_broker(shutdown_timeout_ms=50) as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client:
-            with broker.objects.hold("put_if_absent", "*.kfs") as hold:
+            with broker.objects.hold("put_if_absent", "*.entry") as hold:
                 await client.send_produce(topic, {0: wire.batch([b"lost"])})
                 await hold.reached()
                 assert await broker.stop() == EXIT_FAILED
             assert await client.closed_by_peer()
     async with in_process_broker(metadata=broker.metadata, objects=broker.objects) as again:
         assert again.partition(topic).high_watermark == 0
+
+
+@on_uvloop
+async def test_stop_gives_up_on_a_store_where_another_takes_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metadata, objects = MemoryStore(), ControlledStore()
+    async with in_process_broker(metadata=metadata, objects=objects, shutdown_timeout_ms=50) as broker:
+        topic = await broker.create_topic(partitions=2)
+        async with in_process_broker(metadata=metadata, objects=objects, broker_id=1) as stays:
+            logs = broker.process.serving.logs
+            await until(lambda: logs.partition_count == 1, "each leads one")
+            index = next(logs.partitions()).id.index
+            async with broker.connect() as client:
+                with objects.hold("put_if_absent", "*.entry") as hold:
+                    await client.send_produce(topic, {index: wire.batch([b"lost"])})
+                    await hold.reached()
+                    assert await broker.stop() == EXIT_FAILED
+                assert await client.closed_by_peer()
+            assert "stopping without having flushed everything" in caplog.text
+            await until(lambda: stays.process.serving.logs.partition_count == 2, "the other one leads")
+            assert stays.partition(topic, index).high_watermark == 0
 
 
 @on_uvloop

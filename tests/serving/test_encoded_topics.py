@@ -100,7 +100,10 @@ PUTS = st.one_of(
 )
 EVENTS = st.tuples(PUTS | PUTS.map(gone), st.booleans())
 ASKED = st.builds(
-    Asked, st.sampled_from([0, 1, 5, 7, 9, 10, 12]), st.sampled_from(ListenerName), st.booleans()
+    Asked,
+    st.sampled_from([0, 1, 5, 7, 9, 10, 12]),
+    st.sampled_from([ListenerName.PLAINTEXT, ListenerName.EXTERNAL]),
+    st.booleans(),
 )
 
 

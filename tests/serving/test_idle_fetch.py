@@ -207,7 +207,7 @@ async def test_a_new_leader_epoch_fences_the_next_idle_fetch() -> None:
         waiting = twin.ask(twin.fast, body, 11)
         partition = twin.broker.partition(TOPIC)
         newer = dataclasses.replace(partition.record, leader_epoch=epoch + 1)
-        partition.publish(newer, partition.revision + 1)
+        partition.stored(newer, partition.revision + 1, partition.applied_sequence)
         await until(lambda: waiting.frame is not None, "the deadline")
         again = twin.ask(twin.fast, body, 11)
         assert again.frame is not None

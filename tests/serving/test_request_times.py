@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.log.writing.flush_times import FlushTimes
+from kafscale.log.writing.flush_times import EntryUpload, FlushTimes
 from kafscale.ops.histogram import Histogram
 from kafscale.ops.request_stages import FetchStages, ProduceStages
 from kafscale.serving.context import ClientSoftware, RequestContext
@@ -191,7 +191,7 @@ def test_the_line_of_a_slow_fetch_names_stages_and_caches() -> None:
 
 
 def test_the_line_of_a_slow_produce_names_stages_and_puts() -> None:
-    flush = FlushTimes(103.0, 106.0, 109.0, puts=2)
+    flush = FlushTimes(103.0, 106.0, 109.0, EntryUpload(puts=2))
     described = ProduceTimes(ProduceStages(), REQUEST.client_id, 7, 321, 101.0, flush).describe(
         SentReply(), 112.0
     )

@@ -1,5 +1,6 @@
 """A broker that is cut off from the metadata store alone sends consumers on that would wait there for nothing."""
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ from tests.support.in_process_broker import (
 )
 from tests.support.on_uvloop import on_uvloop
 from tests.support.outages import CutOffMetadataStore, Outage
+from tests.support.waiting import PATIENCE_SEC
 
 LEASE_SEC = 1
 FOREVER_MS = 3_600_000
@@ -49,6 +51,11 @@ class Scene:
         now_ms = contact.now_ms()
         await until(lambda: contact.now_ms() - contact.silent_ms > now_ms, "the store answers")
 
+    def leads_for_sure(self) -> bool:
+        """True if its journal had not ended less than a lease's time ago."""
+        unended_ms = self.broker.process.serving.log_parts.journals.unended_ms
+        return unended_ms is not None and self.broker.process.basics.metadata_contact.is_recent(unended_ms)
+
     async def fetch(self, client: Client, offset: int, **limits: int) -> tuple[int, int]:
         """The error, and how many records."""
         part = (await client.fetch("topic", {self.index: offset}, **{"max_wait_ms": 50, **limits}))[
@@ -58,7 +65,7 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(brokers: int = 2) -> AsyncIterator[Scene]:
+async def scene(brokers: int = 2, *, all_cut_off: bool = False) -> AsyncIterator[Scene]:
     metadata, objects = MemoryStore(), ControlledStore()
     way = CutOffMetadataStore(metadata)
     async with contextlib.AsyncExitStack() as stack:
@@ -68,7 +75,8 @@ async def scene(brokers: int = 2) -> AsyncIterator[Scene]:
         stack.callback(way.switch.come_back)
         await cut.create_topic(partitions=PARTITIONS)
         if brokers == PARTITIONS:
-            beside = in_process_broker(metadata=metadata, objects=objects, broker_id=1)
+            store = way if all_cut_off else metadata
+            beside = in_process_broker(metadata=store, objects=objects, broker_id=1)
             other = await stack.enter_async_context(beside)
         logs = cut.process.serving.logs
         await until(lambda: logs.partition_count == PARTITIONS // brokers, "it leads its share")
@@ -149,6 +157,38 @@ async def test_consumers_wait_again_when_the_store_is_back() -> None:
         await until(lambda: logs.partition("topic", at.index) not in (None, led), "it leads its share again")
         async with at.broker.connect() as client:
             assert await at.fetch(client, 1) == (ErrorCode.NONE, 0)
+
+
+@on_uvloop
+async def test_leader_that_goes_on_lets_its_consumers_wait() -> None:
+    """Each empty poll was refused, and its consumer looked for another leader, while this one took records."""
+    async with scene(all_cut_off=True) as at, at.broker.connect() as producer:
+        await at.cut_off()
+        async with asyncio.timeout(PATIENCE_SEC):
+            is_recent = False
+            while not is_recent:  # On a busy machine the poll may take longer than a lease.
+                part = await producer.produce("topic", at.index, wire.batch([b"during"]))
+                assert part.error_code == 0
+                async with at.broker.connect() as client:
+                    assert await at.fetch(client, part.base_offset) == (ErrorCode.NONE, 1)
+                    polled = await at.fetch(client, part.base_offset + 1)
+                is_recent = at.leads_for_sure()
+        assert polled == (ErrorCode.NONE, 0)
+
+
+@on_uvloop
+async def test_leader_without_records_for_long_sends_consumers_away() -> None:
+    """Another broker may have ended its journal meanwhile."""
+    async with scene(all_cut_off=True) as at, at.broker.connect() as old, at.broker.connect() as producer:
+        await at.cut_off()
+        assert (await producer.produce("topic", at.index, wire.batch([b"during"]))).base_offset == 1
+        async with asyncio.timeout(PATIENCE_SEC):
+            with pytest.raises(ConnectionEndedError):
+                while True:  # When the silence has lasted for a lease, all waits end early, once.
+                    assert await at.fetch(old, 2, max_wait_ms=FOREVER_MS) == (ErrorCode.NONE, 0)
+        assert not at.leads_for_sure()
+        async with at.broker.connect() as again:
+            assert await at.fetch(again, 2) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, 0)
 
 
 @on_uvloop

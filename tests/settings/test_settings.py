@@ -11,17 +11,21 @@ from kafscale.errors import SettingError
 from kafscale.masking import shown_value
 from kafscale.settings.broker import (
     SETTINGS,
+    AuthorizerKind,
     CompressionCodec,
     LogFormat,
     LogLevel,
     SettingRow,
     Settings,
-    advertised_address,
     load_settings,
     unknown_settings,
     variable_of,
 )
+from kafscale.settings.journal import JournalBucketUse, SingleZone
 from kafscale.settings.kinds import Address, size_text
+from kafscale.settings.listener_list import listener_specs
+from tests.settings.listener_values import LISTENER_LEGAL, LISTENER_NEEDED
+from tests.settings.sasl_values import SASL_LEGAL
 
 
 def test_nothing_set_gives_the_documented_defaults() -> None:
@@ -51,6 +55,10 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_EXTERNAL_HOST": ("kafka-0.example.com", "kafka-0.example.com"),
     "KAFSCALE_EXTERNAL_PORT": ("19092", 19092),
     "KAFSCALE_METRICS_ADDR": (":0", Address("0.0.0.0", 0)),
+    "KAFSCALE_METRICS_TOKEN_FILE": ("/run/token", Path("/run/token")),
+    "KAFSCALE_AUTHORIZER": ("acl", AuthorizerKind.ACL),
+    "KAFSCALE_SUPER_USERS": ("User:admin; User:CN=ops,O=x:y;", {"User:admin", "User:CN=ops,O=x:y"}),
+    "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND": ("true", True),
     "KAFSCALE_DATA_DIR": ("/var/lib/kafscale", Path("/var/lib/kafscale")),
     "KAFSCALE_RACK": ("eu-west-1a", "eu-west-1a"),
     "KAFSCALE_ETCD_ENDPOINTS": (
@@ -85,9 +93,13 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_S3_NAMESPACE": ("prod.eu-1", "prod.eu-1"),
     "KAFSCALE_SEGMENT_BYTES": ("8MiB", 8 * 2**20),
     "KAFSCALE_FLUSH_INTERVAL_MS": ("0", 0),
-    "KAFSCALE_EARLY_FLUSHES": ("4", 4),
+    "KAFSCALE_FLUSH_BYTES": ("1MiB", 2**20),
+    "KAFSCALE_FLUSHES_PER_SEC": ("0", 0),
+    "KAFSCALE_FLUSHES_IN_FLIGHT": ("1", 1),
+    "KAFSCALE_SEAL_INTERVAL_MS": ("250", 250),
+    "KAFSCALE_SEAL_MAX_AGE_MS": ("60000", 60_000),
+    "KAFSCALE_MERGE_CONCURRENCY": ("5", 5),
     "KAFSCALE_CODEC_CLIENTS": ("my-client, x.1,*", ("my-client", "x.1", "*")),
-    "KAFSCALE_FLUSH_CONCURRENCY": ("1", 1),
     "KAFSCALE_COMPRESSION_CODEC": ("ZSTD", CompressionCodec.ZSTD),
     "KAFSCALE_AUTO_CREATE_TOPICS": ("false", False),
     "KAFSCALE_AUTO_CREATE_PARTITIONS": ("12", 12),
@@ -108,6 +120,15 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_S3_READ_BUCKET": ("s3://replica-eu/", "s3://replica-eu"),
     "KAFSCALE_S3_READ_REGION": ("eu-central-1", "eu-central-1"),
     "KAFSCALE_S3_READ_ENDPOINT": ("http://127.0.0.1:9001", "http://127.0.0.1:9001"),
+    "KAFSCALE_JOURNAL_BUCKET": ("s3://journals/", "s3://journals"),
+    "KAFSCALE_JOURNAL_REGION": ("eu-central-1", "eu-central-1"),
+    "KAFSCALE_JOURNAL_ENDPOINT": ("http://127.0.0.1:9003", "http://127.0.0.1:9003"),
+    "KAFSCALE_JOURNAL_BUCKET_USE": ("read", JournalBucketUse.READ),
+    "KAFSCALE_JOURNAL_SINGLE_ZONE": ("Accept", SingleZone.ACCEPT),
+    "KAFSCALE_JOURNAL_PRICE_PER_1000_PUTS": ("0.00113", 0.00113),
+    "KAFSCALE_JOURNAL_PRICE_PER_1000_GETS": ("0", 0.0),
+    "KAFSCALE_JOURNAL_PRICE_PER_GB_WRITTEN": ("0.0032", 0.0032),
+    "KAFSCALE_JOURNAL_PRICE_PER_GB_READ": ("0.0006", 0.0006),
     "KAFSCALE_BACKUP_BUCKET": ("backups", "backups"),
     "KAFSCALE_BACKUP_PREFIX": ("prod/kafscale", "prod/kafscale"),
     "KAFSCALE_BACKUP_REGION": ("eu-central-1", "eu-central-1"),
@@ -115,9 +136,17 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_BACKUP_ACCESS_KEY": ("backup-key", "backup-key"),
     "KAFSCALE_BACKUP_SECRET_KEY": ("backup-secret", "backup-secret"),
     "KAFSCALE_BACKUP_KMS_ARN": ("arn:aws:kms:backup", "arn:aws:kms:backup"),
+    "KAFSCALE_PRICE_PER_1000_PUTS": ("0.0045", 0.0045),
+    "KAFSCALE_PRICE_PER_1000_GETS": ("3e-05", 0.00003),
+    "KAFSCALE_PRICE_PER_GB_WRITTEN": ("1e+06", 1e6),
+    "KAFSCALE_PRICE_PER_GB_READ": ("0.09", 0.09),
+    "KAFSCALE_PRICE_PER_GB_MONTH": ("0", 0.0),
+    "KAFSCALE_COST_BUDGET_PER_MONTH": ("250", 250.0),
     "KAFSCALE_MAX_CONNECTIONS": ("5", 5),
     "KAFSCALE_CONNECTIONS_MAX_IDLE_MS": ("1000", 1000),
     "KAFSCALE_SLOW_REQUEST_MS": ("250", 250),
+    "KAFSCALE_QUOTA_WINDOW_NUM": ("3", 3),
+    "KAFSCALE_QUOTA_WINDOW_SIZE_SECONDS": ("5", 5),
     "KAFSCALE_GROUP_INITIAL_REBALANCE_DELAY_MS": ("0", 0),
     "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": ("1", 1),
     "KAFSCALE_GROUP_MAX_SESSION_TIMEOUT_MS": ("300000", 300_000),
@@ -134,6 +163,8 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_SHUTDOWN_LINGER_MS": ("500", 500),
     "KAFSCALE_LOG_LEVEL": ("debug", LogLevel.DEBUG),
     "KAFSCALE_LOG_FORMAT": ("json", LogFormat.JSON),
+    **LISTENER_LEGAL,
+    **SASL_LEGAL,
 }
 
 
@@ -141,6 +172,7 @@ LEGAL: dict[str, tuple[str, object]] = {
 NEEDED: dict[str, list[str]] = {
     "KAFSCALE_ETCD_ENDPOINTS": ["KAFSCALE_S3_BUCKET"],
     "KAFSCALE_EXTERNAL_HOST": ["KAFSCALE_EXTERNAL_ADDR"],
+    **LISTENER_NEEDED,
     "KAFSCALE_EXTERNAL_PORT": ["KAFSCALE_EXTERNAL_ADDR"],
     "KAFSCALE_ETCD_PREFIX": ["KAFSCALE_ETCD_ENDPOINTS", "KAFSCALE_S3_BUCKET"],
     "KAFSCALE_ETCD_USERNAME": ["KAFSCALE_ETCD_PASSWORD"],
@@ -153,6 +185,18 @@ NEEDED: dict[str, list[str]] = {
     "KAFSCALE_S3_READ_BUCKET": ["KAFSCALE_S3_BUCKET"],
     "KAFSCALE_S3_READ_REGION": ["KAFSCALE_S3_READ_BUCKET", "KAFSCALE_S3_BUCKET"],
     "KAFSCALE_S3_READ_ENDPOINT": ["KAFSCALE_S3_READ_BUCKET", "KAFSCALE_S3_BUCKET"],
+    "KAFSCALE_JOURNAL_BUCKET": ["KAFSCALE_S3_BUCKET"],
+    **{
+        f"KAFSCALE_JOURNAL_{rest}": ["KAFSCALE_JOURNAL_BUCKET", "KAFSCALE_S3_BUCKET"]
+        for rest in (
+            "REGION",
+            "ENDPOINT",
+            "PRICE_PER_1000_PUTS",
+            "PRICE_PER_1000_GETS",
+            "PRICE_PER_GB_WRITTEN",
+            "PRICE_PER_GB_READ",
+        )
+    },
     "KAFSCALE_BACKUP_REGION": ["KAFSCALE_BACKUP_BUCKET"],
     "KAFSCALE_BACKUP_ENDPOINT": ["KAFSCALE_BACKUP_BUCKET"],
     "KAFSCALE_BACKUP_ACCESS_KEY": ["KAFSCALE_BACKUP_SECRET_KEY", "KAFSCALE_BACKUP_BUCKET"],
@@ -178,6 +222,10 @@ ILLEGAL = [
     ("KAFSCALE_MERGE_MIN_SEGMENTS", ["1", "1001"]),
     ("KAFSCALE_MERGE_TARGET_BYTES", ["1048575", "-1", "9223372036854775808"]),
     ("KAFSCALE_S3_READ_BUCKET", ["", "a"]),
+    ("KAFSCALE_JOURNAL_BUCKET", ["", "a"]),
+    ("KAFSCALE_JOURNAL_BUCKET_USE", ["", "both"]),
+    ("KAFSCALE_JOURNAL_SINGLE_ZONE", ["", "true"]),
+    ("KAFSCALE_JOURNAL_PRICE_PER_1000_PUTS", ["-1", "free"]),
     ("KAFSCALE_BACKUP_BUCKET", ["", "a"]),
     ("KAFSCALE_BACKUP_PREFIX", ["", "/a", "a/", "a//b", "a/../b", "_kafscale", "a/_b", "ü", "a" * 250]),
     ("KAFSCALE_BROKER_ADDR", ["", "9092", "localhost", "localhost:", "localhost:65536", "::1:9092", "[::1]"]),
@@ -188,14 +236,20 @@ ILLEGAL = [
     ("KAFSCALE_EXTERNAL_HOST", ["", "0.0.0.0", "a:1"]),
     ("KAFSCALE_EXTERNAL_PORT", ["0", "65536"]),
     ("KAFSCALE_METRICS_ADDR", ["nowhere"]),
+    ("KAFSCALE_AUTHORIZER", ["", "ACLs", "true"]),
+    ("KAFSCALE_SUPER_USERS", ["admin", "User:admin;ops", "User:", ":admin"]),
     ("KAFSCALE_DATA_DIR", ["", "a\0b"]),
     ("KAFSCALE_LOCAL_FSYNC", ["", "yes", "1", "off"]),
     ("KAFSCALE_S3_NAMESPACE", ["", ".", "..", "a/b", "_kafscale", "ü", "a" * 250, "a\nb"]),
     ("KAFSCALE_SEGMENT_BYTES", ["1048575", "9223372036854775808", "4MB/s", "MiB", "-1", "1.5MiB", "4 M i B"]),
     ("KAFSCALE_FLUSH_INTERVAL_MS", ["-1", "500ms", "3600001"]),
-    ("KAFSCALE_EARLY_FLUSHES", ["-1", "two", "1025"]),
+    ("KAFSCALE_FLUSHES_PER_SEC", ["-1", "two", "1000001"]),
+    ("KAFSCALE_SEAL_INTERVAL_MS", ["9", "3600001"]),
+    ("KAFSCALE_SEAL_MAX_AGE_MS", ["999"]),
+    ("KAFSCALE_MERGE_CONCURRENCY", ["0", "some", "257"]),
     ("KAFSCALE_CODEC_CLIENTS", ["a,,b", "two words", "-a", "a*", "ü"]),
-    ("KAFSCALE_FLUSH_CONCURRENCY", ["0"]),
+    ("KAFSCALE_FLUSHES_IN_FLIGHT", ["0", "65"]),
+    ("KAFSCALE_FLUSH_BYTES", ["65535", "65MiB"]),
     ("KAFSCALE_COMPRESSION_CODEC", ["", "gzip", "uncompressed"]),
     ("KAFSCALE_AUTO_CREATE_PARTITIONS", ["0"]),
     ("KAFSCALE_MAX_MESSAGE_BYTES", ["0", "4GiB"]),
@@ -220,6 +274,7 @@ ILLEGAL = [
         ["", "0", "0.0", "1.1", "5%", "-0.1", ".", "nan", "inf", "1e-3", "0.1.2"],
     ),
     ("KAFSCALE_S3_ERROR_RATE_CRIT", ["0", "2"]),
+    ("KAFSCALE_PRICE_PER_1000_PUTS", ["", "-1", "$1", "0,5", "nan", "inf", "1000001", "1e9"]),
     ("KAFSCALE_LOG_LEVEL", ["verbose"]),
     ("KAFSCALE_LOG_FORMAT", ["xml"]),
 ]
@@ -293,6 +348,7 @@ SECRETS = (
     "KAFSCALE_S3_SECRET_KEY",
     "KAFSCALE_S3_SESSION_TOKEN",
     "KAFSCALE_BACKUP_SECRET_KEY",
+    "KAFSCALE_SSL_KEY_PASSWORD",
 )
 
 
@@ -367,7 +423,8 @@ def test_a_misspelt_setting_is_told_with_the_nearest_names() -> None:
 def test_clients_are_given_an_address_they_can_reach(
     environment: dict[str, str], listening: Address, advertised: Address
 ) -> None:
-    assert advertised_address(load_settings(environment), listening, "the-machine") == advertised
+    (spec,) = listener_specs(load_settings(environment))
+    assert spec.advertised(listening, "the-machine") == advertised
 
 
 def test_every_setting_is_named_in_the_table_once_and_documented() -> None:

@@ -59,6 +59,10 @@ class Plan:
     topics: dict[str, int]
     lease_ttl: int
     flush_interval_ms: int
+    flushes_per_sec: int
+    flushes_in_flight: int
+    seal_interval_ms: int
+    seal_max_age_ms: int
     transactions_at_once: int
     checkpoint_segments: int
     superseded_grace_ms: int
@@ -87,10 +91,13 @@ class Plan:
         """Some runs have much of one kind of trouble and nothing of another: that finds more than an even mix."""
 
         def faults(timeout: float) -> Conditions:
+            fault_rate = rng.choice((0.0, 0.0, 0.05, 0.15, 0.3))
+            longest_delay = rng.choice((0.005, 0.03, 0.3))
             return Conditions(
-                fault_rate=rng.choice((0.0, 0.0, 0.05, 0.15, 0.3)),
-                longest_delay=rng.choice((0.005, 0.03, 0.3)),
+                fault_rate=fault_rate,
+                longest_delay=longest_delay,
                 latest_effect=rng.choice((2.0, 6.0, 20.0)),
+                turn_sec=longest_delay / 4 if fault_rate else 0.0,
                 timeout=timeout,
                 break_rate=rng.choice((0.0, 0.02, 0.2)),
             )
@@ -100,6 +107,10 @@ class Plan:
             topics={"t": rng.choice((1, 1, 1, 2, 2, 4))},
             lease_ttl=rng.choice((2, 4)),
             flush_interval_ms=rng.choice((0, 50, 500)),
+            flushes_per_sec=rng.choice((0, 4, 1000)),
+            flushes_in_flight=rng.choice((1, 2, 4)),
+            seal_interval_ms=rng.choice((50, 500, 4_000)),
+            seal_max_age_ms=rng.choice((1_000, 1_000, 3_600_000)),
             transactions_at_once=rng.choice((1, 1, 2)),
             checkpoint_segments=rng.choice((2, 3, 5)),
             superseded_grace_ms=rng.choice((0, 2_000)),
@@ -209,6 +220,10 @@ class SimulatedCluster:
             broker_id=broker_id,
             lease_ttl_sec=plan.lease_ttl,
             flush_interval_ms=plan.flush_interval_ms,
+            flushes_per_sec=plan.flushes_per_sec,
+            flushes_in_flight=plan.flushes_in_flight,
+            seal_interval_ms=plan.seal_interval_ms,
+            seal_max_age_ms=plan.seal_max_age_ms,
             rack=(RACKS[broker_id % 2 + 1] if plan.racks else None),
             shutdown_timeout_ms=5_000,
             buffer_bytes=1 << 20,

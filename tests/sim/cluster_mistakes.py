@@ -11,17 +11,16 @@ from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
 from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.followed_partitions import FollowedPartitions
 from kafscale.log.leadership.events import Event
-from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.stored_records import StoredRecords
 from kafscale.log.writing.conditional_put import ConditionalPut
-from kafscale.log.writing.flush_times import FlushTimes
-from kafscale.log.writing.publisher import Publisher
-from kafscale.log.writing.uploads import Uploader
+from kafscale.log.writing.record_writer import RecordWriter
 from kafscale.metadata import keys
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode
@@ -36,6 +35,17 @@ SEARCH: dict[Plant, dict[str, Any]] = {}
 _GOOD = Conditions(longest_delay=0.02)
 _SMALL: dict[str, Any] = {"brokers": 2, "topics": {"t": 1}, "plain_producers": 0, "stops_well": False}
 _SLOW = Conditions(longest_delay=0.5)
+_SEALING: dict[str, Any] = {
+    **_SMALL,
+    "flush_interval_ms": 0,
+    "flushes_per_sec": 1000,
+    "seal_interval_ms": 50,
+    "seal_max_age_ms": 0,
+    "merge_min_segments": 1000,
+    "idempotent_producers": 1,
+    "consumers": 0,
+}
+"""What is flushed becomes a segment at once, so that there is much to make checkpoints of."""
 
 
 def mistake(**special: Any) -> Callable[[Plant], Plant]:
@@ -49,32 +59,32 @@ def mistake(**special: Any) -> Callable[[Plant], Plant]:
 
 
 @mistake()
-def publish_without_its_compare(patch: pytest.MonkeyPatch) -> None:
+def record_written_without_its_compare(patch: pytest.MonkeyPatch) -> None:
     """The record is replaced, whoever wrote it last."""
 
-    async def write_record(self: Publisher, held: Partition, record: PartitionRecord) -> int:
-        key = keys.partition(held.id.topic, held.id.index)
-        put = Put(key, encode_partition_record(record))
-        result = await self._retries.until_done(lambda: self._metadata.transact([], [put]), key)
+    async def put(self: RecordWriter, partition: Partition, record: PartitionRecord) -> int:
+        key = keys.partition(partition.id.topic, partition.id.index)
+        write = Put(key, encode_partition_record(record))
+        result = await self._retries.until_done(lambda: self._metadata.transact([], [write]), key)
         return result.revision
 
-    patch.setattr(Publisher, "write_record", write_record)
+    patch.setattr(RecordWriter, "_put", put)
 
 
 @mistake()
-def upload_that_overwrites(patch: pytest.MonkeyPatch) -> None:
-    """A segment is put where it belongs, whatever lies there."""
+def entry_that_overwrites(patch: pytest.MonkeyPatch) -> None:
+    """An entry is put where it belongs, whatever lies there."""
 
-    async def put(self: Uploader, key: str, parts: Sequence[Any], _: FlushTimes) -> bool:
+    async def put(self: ConditionalPut, key: str, parts: Sequence[Any], *_: Any) -> bool:
         await self._retries.until_done(lambda: self._objects.put(key, parts), key)
         return True
 
-    patch.setattr(Uploader, "_put", put)
+    patch.setattr(ConditionalPut, "put", put)
 
 
 @mistake()
-def leftover_taken_for_ones_own(patch: pytest.MonkeyPatch) -> None:
-    """Whatever lies under a segment's key is believed to be an earlier attempt's."""
+def fence_taken_for_ones_own(patch: pytest.MonkeyPatch) -> None:
+    """Whatever lies under an entry's key is believed to be an earlier attempt's."""
 
     async def lies_there(self: ConditionalPut, key: str, parts: Sequence[Any]) -> bool:
         return True
@@ -82,14 +92,23 @@ def leftover_taken_for_ones_own(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ConditionalPut, "_lies_there", lies_there)
 
 
-@mistake()
+@mistake(
+    brokers=2,
+    topics={"t": 4},
+    kinds=("add broker", "end lease"),
+    lease_ttl=2,
+    seal_interval_ms=50,
+    metadata=Conditions(longest_delay=0.1, fault_rate=0.35, latest_effect=0.5),
+    objects=_GOOD,
+    load=Load(batches=20, longest_pause=0.1),
+)
 def unknown_outcome_taken_for_success(patch: pytest.MonkeyPatch) -> None:
-    """A publication without an answer is believed to have happened."""
+    """A write of a record without an answer is believed to have happened."""
 
-    async def read_back(self: Publisher, held: Partition, key: str, value: bytes) -> int:
-        return held.revision
+    async def read_back(self: RecordWriter, partition: Partition, key: str, value: bytes) -> int:
+        return partition.revision
 
-    patch.setattr(Publisher, "_read_back", read_back)
+    patch.setattr(RecordWriter, "_read_back", read_back)
 
 
 def _claim_without(patch: pytest.MonkeyPatch, prefix: str) -> None:
@@ -105,7 +124,22 @@ def _claim_without(patch: pytest.MonkeyPatch, prefix: str) -> None:
     patch.setattr(LinkedMetadata, "transact", without)
 
 
-@mistake()
+@mistake(
+    brokers=3,
+    topics={"t": 4},
+    kinds=("add broker", "stop", "end lease"),
+    troubles=10,
+    longest_calm=1.0,
+    lease_ttl=2,
+    flush_interval_ms=0,
+    flushes_per_sec=1000,
+    flushes_in_flight=4,
+    seal_interval_ms=4_000,
+    metadata=Conditions(longest_delay=0.3, fault_rate=0.2, break_rate=0.5),
+    objects=_GOOD,
+    load=Load(batches=20, longest_pause=0.1),
+    stops_well=False,
+)
 def claim_that_does_not_compare_the_leader(patch: pytest.MonkeyPatch) -> None:
     """A partition is claimed although somebody leads it."""
     _claim_without(patch, keys.LEADERS)
@@ -129,14 +163,17 @@ def claim_that_does_not_compare_the_record(patch: pytest.MonkeyPatch) -> None:
 
 
 @mistake(
-    kinds=("pause", "late upload"),
+    **{**_SEALING, "brokers": 3, "topics": {"t": 3}},
+    kinds=("pause", "late upload", "end lease"),
     troubles=8,
-    longest_calm=2.0,
+    longest_calm=4.0,
+    lease_ttl=2,
     checkpoint_segments=2,
     superseded_grace_ms=0,
-    flush_interval_ms=50,
     metadata=_GOOD,
-    objects=_SLOW,
+    # A checkpoint's upload may take longer than its leader leads.
+    objects=Conditions(longest_delay=0.15, timeout=20.0),
+    load=Load(batches=60, longest_pause=0.5),
 )
 def cleanup_that_knows_only_its_own_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """A leader removes every checkpoint that its own picture of the record does not name."""
@@ -154,26 +191,27 @@ def cleanup_that_knows_only_its_own_checkpoint(patch: pytest.MonkeyPatch) -> Non
 
 
 @mistake()
-def acknowledgement_before_publication(patch: pytest.MonkeyPatch) -> None:
-    """Producers are told as soon as their segment lies in the bucket."""
-    record_after = PartitionLog.record_after
+def acknowledgement_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    """Producers hear of their records as soon as these are sealed."""
+    seal = PartitionLog.seal
 
-    def told_early(self: PartitionLog, sealed: SealedSegment) -> PartitionRecord:
+    def told_early(self: PartitionLog, *arguments: Any) -> SealedSegment:
+        sealed = seal(self, *arguments)
         for waiter, relative_offset in sealed.buffer.waiters:
             waiter.published(sealed.reference.base_offset + relative_offset, self.record.log_start_offset)
-        return record_after(self, sealed)
+        return sealed
 
-    patch.setattr(PartitionLog, "record_after", told_early)
+    patch.setattr(PartitionLog, "seal", told_early)
 
 
 @mistake()
 def out_of_range_from_a_stale_picture(patch: pytest.MonkeyPatch) -> None:
     """A broker refuses an offset above the end that it knows of, without asking the store."""
 
-    async def check(self: LogManager, held: Partition, offset: int) -> ErrorCode:
+    async def check(self: StoredRecords, held: Partition, offset: int) -> ErrorCode:
         return ErrorCode.OFFSET_OUT_OF_RANGE
 
-    patch.setattr(LogManager, "check_beyond_end", check)
+    patch.setattr(StoredRecords, "check_beyond_end", check)
 
 
 @mistake(
@@ -192,6 +230,8 @@ def out_of_range_from_a_stale_picture(patch: pytest.MonkeyPatch) -> None:
 def leader_that_follows_its_successor(patch: pytest.MonkeyPatch) -> None:
     """A leader that hands over takes over the successor's record (a fault that was in the code once)."""
     patch.setattr(Partition, "is_followed", property(lambda self: not self.is_led))
+    # Else only what was followed from the beginning is brought up to date.
+    patch.setattr(FollowedPartitions, "_is_followed", lambda self, partition: partition.is_followed)
 
 
 @mistake(
@@ -234,13 +274,12 @@ def producers_forgotten_by_the_next_leader(patch: pytest.MonkeyPatch) -> None:
 
 
 @mistake(
-    **_SMALL,
+    **_SEALING,
     troubles=0,
-    consumers=0,
     checkpoint_segments=2,
     metadata=_GOOD,
     objects=Conditions(fault_rate=0.4),
-    load=Load(batches=10, longest_pause=0.3),
+    load=Load(batches=40, longest_pause=0.3),
 )
 def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> None:
     """The record names a checkpoint whose upload may have failed."""
@@ -313,6 +352,24 @@ def _guard_only(patch: pytest.MonkeyPatch, *, known_producers: bool) -> None:
 def later_batch_taken_for_the_first(patch: pytest.MonkeyPatch) -> None:
     """A leader that refused a producer's first batch takes the next one in its place (once in the code)."""
     _guard_only(patch, known_producers=True)
+    producer_that_begins_in_the_middle(patch)
+
+
+@mistake(
+    **{**_SMALL, "topics": {"t": 4}},
+    kinds=("pause",),
+    troubles=3,
+    longest_calm=0.3,
+    consumers=0,
+    metadata=_GOOD,
+    objects=_GOOD,
+    clients=_SLOW,
+    # So slow that the first batches are still being sent when the next leader is there.
+    load=Load(batches=8, longest_pause=1.0),
+)
+def producer_that_begins_in_the_middle(patch: pytest.MonkeyPatch) -> None:
+    """A leader takes an unknown producer's batch while earlier ones are at the last leader (once in the code)."""
+    patch.setattr(ProducerGapGuard, "refuses_beginning", lambda self, place, header: False)
 
 
 @mistake(
@@ -333,16 +390,15 @@ def later_batch_out_of_order_behind_a_refused_one(patch: pytest.MonkeyPatch) -> 
 
 
 @mistake(
-    **_SMALL,
+    **{**_SEALING, "topics": {"t": 4}},
     kinds=("delete topic",),
-    troubles=2,
-    longest_calm=4.0,
-    consumers=0,
-    flush_interval_ms=50,
+    troubles=3,
+    longest_calm=6.0,
     metadata=_GOOD,
     clients=_GOOD,
-    objects=Conditions(fault_rate=0.4, latest_effect=8.0),
-    load=Load(batches=15, longest_pause=1.5),
+    # Segments of few records, so that the next topic of the name has some of the same offsets, under the same keys.
+    objects=Conditions(fault_rate=0.4, latest_effect=20.0),
+    load=Load(batches=25, longest_pause=2.0),
 )
 def name_that_is_free_too_soon(patch: pytest.MonkeyPatch) -> None:
     """A deleted topic's name is free though a request to delete objects may come (once in the code)."""

@@ -1,13 +1,18 @@
 """Everything that must hold of the stores at every moment of a simulated run, and of what clients are told."""
 
+import uuid
 from collections.abc import Callable
 
 from kafscale.formats import object_keys
-from kafscale.formats.partition_record import decode_partition_record
+from kafscale.formats.journal_keys import parse_entry_key
+from kafscale.formats.partition_record import PartitionRecord, decode_partition_record
 from kafscale.formats.topic_record import decode_leader_record, decode_topic_record
+from kafscale.journal.partition_state import slice_reference
+from kafscale.journal.replay import PlacedSlice
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import KeyValue
+from tests.sim.committed_entries import CommittedEntries
 from tests.sim.published_log import PublishedLog
 from tests.sim.trace import Trace
 
@@ -27,6 +32,8 @@ class Invariants:
         self._incarnations: dict[str, int] = {}
         self.logs: dict[tuple[str, int], PublishedLog] = {}
         self.deleted_logs: list[PublishedLog] = []
+        self._by_id: dict[tuple[uuid.UUID, int], PublishedLog] = {}
+        self._entries = CommittedEntries()
 
     # --- the metadata store
 
@@ -59,6 +66,14 @@ class Invariants:
         record = decode_topic_record(key, after.value)
         self._trace.add(origin, "topic", name, record.state, record.topic_id)
         self._topics[name] = record
+        for log in self.logs.values():
+            self._of_topic(log)
+
+    def _of_topic(self, log: PublishedLog) -> None:
+        """Remember the id of its topic: topics and their partitions are created in one transaction."""
+        topic = self._topics.get(log.name)
+        if topic is not None and topic.state is TopicState.ACTIVE:
+            self._by_id.setdefault((topic.topic_id, log.index), log)
 
     def _partition(self, origin: str, after: KeyValue | None, key: str) -> None:
         place = keys.topic_and_partition(key)
@@ -84,14 +99,14 @@ class Invariants:
             start, end = log.record.log_end_offset, record.log_end_offset
             self._trace.add(
                 origin,
-                f"publishes {log} [{start}, {end})",
+                f"stores {log} [{start}, {end})",
                 "epoch",
                 record.leader_epoch,
                 record.checkpoint_key if record.checkpoint_key != log.record.checkpoint_key else "",
             )
-            log.published(record, origin)
+            log.stored(record, origin)
 
-    def _create(self, place: tuple[str, int], record: object) -> None:
+    def _create(self, place: tuple[str, int], record: PartitionRecord) -> None:
         name, index = place
         if index == 0:
             self._incarnations[name] = self._incarnations.get(name, 0) + 1
@@ -103,8 +118,9 @@ class Invariants:
             namespace=NAMESPACE,
             bucket=self._bucket,
             fail=self._fail,
-            record=record,  # type: ignore[arg-type]
+            record=record,
         )
+        self._of_topic(log)
         if log.record.log_end_offset or log.record.segments or log.record.checkpoint_key:
             self._fail(f"{log} begins with something: {record}")
         former = [old.record.leader_epoch for old in self.deleted_logs if (old.name, old.index) == place]
@@ -135,23 +151,31 @@ class Invariants:
     def writing(self, origin: str, key: str, before: bytes | None, after: bytes) -> None:
         """See `BucketObserver`."""
         self._trace.add(origin, "stores", key, len(after), "" if before is None else "over another")
-        if before is not None and before != after and key.endswith((".kfs", ".ckpt")):
+        if before is not None and before != after and key.endswith((".kfs", ".ckpt", ".entry", ".gathered")):
             self._fail(f"{origin} wrote over {key}")
-        log = self._log_of(key)
-        published = None if log is None else log.bodies.get(key)
-        if published is not None and published != after:
-            self._fail(f"{origin} changed {key}, which is published")
+        entry = parse_entry_key(key)
+        if entry is not None:
+            for journal_id, placed, data in self._entries.stored(entry, after):
+                self._commit(journal_id, placed, data)
 
     def deleting(self, origin: str, key: str) -> None:
         """See `BucketObserver`."""
         self._trace.add(origin, "deletes", key)
+        for needing in self.logs.values():
+            if key in needing.needed_keys():
+                self._fail(f"{origin} deleted {key}, which {needing} needs")
         log = self._log_of(key)
-        if log is None:
-            return
-        if key in log.bodies:
-            self._fail(f"{origin} deleted {key}, which is published")
-        if key == log.record.checkpoint_key:
+        if log is not None and key == log.record.checkpoint_key:
             self._fail(f"{origin} deleted {key}, the checkpoint of {log}")
+
+    def _commit(self, journal_id: str, placed: PlacedSlice, data: bytes) -> None:
+        one = placed.slice
+        log = self._by_id.get((one.topic_id, one.partition))
+        if log is None:
+            self._fail(f"a slice of {one.topic}-{one.partition} {one.topic_id}, which never was")
+        else:
+            self._trace.add("bucket", f"commits {log} [{one.base_offset}, {one.last_offset}]")
+            log.committed(slice_reference(NAMESPACE, journal_id, placed), data)
 
     def _log_of(self, key: str) -> PublishedLog | None:
         parsed = object_keys.parse_segment_key(key) or object_keys.parse_checkpoint_key(key)

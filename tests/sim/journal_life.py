@@ -11,7 +11,7 @@ from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.journal.collection import collectable
 from kafscale.journal.counting import counted_through
-from kafscale.log.journal.end_journal import JournalEnding
+from kafscale.log.journal.end_journal import JournalEnding, StoredJournal
 from kafscale.log.journal.heads import read_heads
 from kafscale.log.journal.progress import JournalProgress
 from kafscale.log.journal.writer import JournalBrokenError, JournalEndedError, JournalWriter
@@ -61,23 +61,22 @@ class JournalLife:
             "default",
             JOURNAL_ID,
             1,
-            in_flight=self.rng.randint(1, 4),
             now_ms=lambda: 0,
-            ended=self.is_fenced.set,
+            ended=lambda is_certain: self.is_fenced.set(),
         )
         self.progress = JournalProgress(
             self._far_metadata,  # type: ignore[arg-type]  # the part of a store that it uses
             JOURNAL_ID,
             1,
             random.Random(self.rng.random()),
-            self.is_fenced.set,
+            lambda _: self.is_fenced.set(),
         )
 
     async def run(self) -> Outcome:
         """Live, be ended, and let all that is on its way arrive."""
         await self.progress.begin()
         async with asyncio.timeout(PATIENCE_SEC), asyncio.TaskGroup() as group:
-            for number in range(self.rng.randint(1, 3)):
+            for number in range(self.rng.randint(1, 4)):
                 group.create_task(self._produce(number))
             group.create_task(self._collect())
             for broker_id in range(2, 2 + self.rng.randint(1, 3)):
@@ -93,12 +92,13 @@ class JournalLife:
             value = b"%d-%d" % (number, count)
             count += 1
             try:
-                sequence = await self.writer.write([image(value, 0)])
+                entry = self.writer.seal([image(value, 0)])
+                await self.writer.put(entry)
             except (JournalEndedError, JournalBrokenError) as problem:
                 assert isinstance(problem, JournalEndedError), "nothing gives an entry up here"
                 self.outcome.refused.add(value)
                 return
-            self.outcome.acknowledged[value] = sequence
+            self.outcome.acknowledged[value] = entry.sequence
             self.progress.committed(self.writer.committed_through)
             await asyncio.sleep(self.rng.uniform(0, 0.5))
 
@@ -123,7 +123,7 @@ class JournalLife:
         await asyncio.sleep(after_sec)
         ending = JournalEnding(
             self._far_objects,
-            self._far_metadata,  # type: ignore[arg-type]
+            StoredJournal(self._far_metadata, JOURNAL_ID),  # type: ignore[arg-type]
             "default",
             JOURNAL_ID,
             broker_id,

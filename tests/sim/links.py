@@ -1,6 +1,7 @@
 """The way from one broker to one store, on which calls are delayed, lost, repeated, and arrive long after."""
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ Result = TypeVar("Result")
 class Conditions:
     """What may happen on a link. Times in seconds.
 
-    `fault_rate`: the share of calls that go wrong, `break_rate`: of a watch's events that it breaks at.
+    `fault_rate`: the share of calls that go wrong, `break_rate`: of a watch's events that it breaks at. `turn_sec`:
+    answers arrive at multiples of it, so that several come in one turn of the event loop; 0: whenever they do.
     """
 
     fault_rate: float = 0.0
@@ -25,6 +27,7 @@ class Conditions:
     latest_effect: float = 5.0
     timeout: float = 1.5
     break_rate: float = 0.0
+    turn_sec: float = 0.0
 
 
 class Link:
@@ -42,7 +45,10 @@ class Link:
 
     def later(self, delay_sec: float, callback: Callable[..., object], *args: Any) -> None:
         """Call back in the world."""
-        self._loop.call_later(delay_sec, callback, *args, context=WORLD)
+        when_sec, turn_sec = self._loop.time() + delay_sec, self.conditions.turn_sec
+        if turn_sec:
+            when_sec = math.ceil(when_sec / turn_sec) * turn_sec
+        self._loop.call_at(when_sec, callback, *args, context=WORLD)
 
     def delay(self) -> float:
         """How long something takes this time."""

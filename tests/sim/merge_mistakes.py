@@ -20,9 +20,14 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 _GOOD = Conditions(longest_delay=0.02)
 _SLOW = Conditions(longest_delay=0.5)
+_QUITE_SLOW = Conditions(longest_delay=0.2)
+_MORE = Load(batches=60, longest_pause=0.3)
 _MERGING: dict[str, Any] = {
     "topics": {"t": 1},
     "flush_interval_ms": 0,
+    "flushes_per_sec": 1000,
+    "seal_interval_ms": 50,
+    "seal_max_age_ms": 0,
     "merge_min_segments": 2,
     "merge_interval_ms": 100,
     "load": Load(batches=20, longest_pause=0.3),
@@ -94,16 +99,18 @@ MERGE_MISTAKES: dict[Plant, dict[str, Any]] = {
     checkpoints_that_overtake_each_other: {
         **_MERGING,
         "checkpoint_segments": 2,
-        "objects": _SLOW,
+        "objects": _QUITE_SLOW,
         "metadata": _GOOD,
+        "load": _MORE,
     },
     swap_whose_first_source_has_left: {
         **_MERGING,
         "kinds": ("delete records",),
         "troubles": 15,
         "longest_calm": 0.7,
-        "objects": _SLOW,
+        "objects": _QUITE_SLOW,
         "metadata": _GOOD,
+        "load": _MORE,
     },
 }
 """Every mistake, and what plan lets it show soon."""

@@ -122,10 +122,15 @@ class _Timer(_Handle):
         return self._when
 
 
+MOST_TURNS = 100_000
+"""Turns of the loop at one moment, from which on its time stands still: a task waits in circles."""
+
+
 class ProcessLoop(VirtualTimeLoop):
     """Jumps from one timer to the next, and holds back what belongs to a process that is stopped.
 
-    Timers of the same time run in the order in which they were set.
+    Timers of the same time run in the order in which they were set. The exception handler is called if time stands
+    still.
     """
 
     def __init__(self) -> None:
@@ -135,6 +140,7 @@ class ProcessLoop(VirtualTimeLoop):
         self._timers: list[tuple[float, int, _Timer]] = []
         self._numbers = itertools.count()
         self._now_sec = 0.0
+        self._turns = 0
 
     def time(self) -> float:
         """Virtual seconds since the start."""
@@ -147,7 +153,11 @@ class ProcessLoop(VirtualTimeLoop):
                 heapq.heappop(timers)
             if not timers:
                 raise RuntimeError("every task waits and no timer is set: the simulation is stuck")
-            self._now_sec = max(self._now_sec, timers[0][0])
+            if timers[0][0] > self._now_sec:
+                self._now_sec, self._turns = timers[0][0], 0
+        self._turns += 1
+        if self._turns == MOST_TURNS:
+            self.call_exception_handler({"message": f"time stands still at {self._now_sec} s"})
         while timers and timers[0][0] <= self._now_sec:
             waiting.append(heapq.heappop(timers)[2])
         for _ in range(len(waiting)):

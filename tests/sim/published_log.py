@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from kafscale.errors import CorruptDataError
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
+from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import (
     PartitionRecord,
     ProducerBatch,
     ProducerRecord,
     SegmentReference,
 )
-from kafscale.log.producer_state import REMEMBERED_BATCHES
+from kafscale.log.producer_state import REMEMBERED_BATCHES, joined
 from kafscale.protocol.records import decode_records
 from tests.formats.segments import parse_segment, verify_segment
 
@@ -36,7 +37,7 @@ class PublishedLog:
     """One partition from its creation to its deletion, as it was published.
 
     `topic` has the number of its incarnation: names come back. `values` by offset, `offsets` ascending, those of
-    deleted records too. `may_start_at`: up to where somebody has asked for deletion.
+    deleted records too. `end_offset`: of what is committed. `may_start_at`: up to where deletion was asked for.
     """
 
     name: str
@@ -46,10 +47,11 @@ class PublishedLog:
     bucket: Bucket
     fail: Fail
     record: PartitionRecord
+    end_offset: int = 0
     values: dict[int, bytes] = field(default_factory=dict)
     offsets: list[int] = field(default_factory=list)
     references: list[SegmentReference] = field(default_factory=list)
-    bodies: dict[str, bytes] = field(default_factory=dict)
+    bodies: dict[SegmentReference, bytes] = field(default_factory=dict)
     claimed_by: dict[int, str] = field(default_factory=dict)
     is_deleted: bool = False
     may_start_at: int = 0
@@ -70,48 +72,61 @@ class PublishedLog:
         at = bisect_left(self.offsets, position)
         return self.offsets[at] if at < len(self.offsets) else None
 
+    # --- what is committed
+
+    def committed(self, reference: SegmentReference, data: bytes) -> None:
+        """A slice of the log was committed; `data`: its bytes."""
+        where = f"{self} [{reference.base_offset}, {reference.last_offset}]"
+        if reference.base_offset != self.end_offset:
+            self.fail(f"{where} is committed where the log ends at {self.end_offset}")
+        if reference.leader_epoch != self.record.leader_epoch:
+            self.fail(f"{where} has epoch {reference.leader_epoch}, the record {self.record.leader_epoch}")
+        self.end_offset = reference.last_offset + 1
+        self.references.append(reference)
+        self.bodies[reference] = data
+        try:
+            self._take_segment(reference, data)
+        except CorruptDataError as problem:
+            self.fail(f"{where} is committed and damaged: {problem}")
+
     # --- changes of the record
 
     def claimed(self, after: PartitionRecord, origin: str) -> None:
-        """`origin` leads from now on: everything else must be as it was."""
+        """`origin` leads from now on: it must know all that is committed."""
         before = self.record
         if after.leader_epoch != before.leader_epoch + 1:
             self.fail(f"{self}: leader epoch {after.leader_epoch} follows {before.leader_epoch}")
-        unchanged = (
-            after.log_start_offset == before.log_start_offset
-            and after.log_end_offset == before.log_end_offset
-            and after.segments == before.segments
-            and after.producers == before.producers
-            and after.checkpoint_key == before.checkpoint_key
-        )
-        if not unchanged:
+        if after.log_start_offset != before.log_start_offset or after.checkpoint_key != before.checkpoint_key:
+            self.fail(f"{self}: the claim of epoch {after.leader_epoch} by {origin} changed the record")
+        if after.log_end_offset != self.end_offset:
             self.fail(
-                f"{self}: the claim of epoch {after.leader_epoch} by {origin} changed what is published"
+                f"{self}: {origin} claims it with the end {after.log_end_offset}, committed is {self.end_offset}"
             )
         if after.leader_epoch in self.claimed_by:
             self.fail(f"{self}: epoch {after.leader_epoch} is claimed twice")
         self.claimed_by[after.leader_epoch] = origin
         self.record = after
+        self._check_references(after, thoroughly=False)
 
-    def published(self, after: PartitionRecord, origin: str) -> None:
-        """`origin` published something, or only named a checkpoint."""
+    def stored(self, after: PartitionRecord, origin: str) -> None:
+        """`origin` wrote the record that it leads with."""
         before = self.record
         self.record = after
         if self.claimed_by.get(after.leader_epoch) != origin:
             owner = self.claimed_by.get(after.leader_epoch)
             self.fail(f"{self}: {origin} wrote the record of epoch {after.leader_epoch}, which is {owner}'s")
-        if after.log_end_offset < before.log_end_offset:
-            self.fail(f"{self}: the log end went back, {before.log_end_offset} to {after.log_end_offset}")
+        if not before.log_end_offset <= after.log_end_offset <= self.end_offset:
+            self.fail(
+                f"{self}: the log end went from {before.log_end_offset} to {after.log_end_offset}, committed is "
+                f"{self.end_offset}"
+            )
         if after.log_start_offset != before.log_start_offset:
             self._start_later(before.log_start_offset, after.log_start_offset)
-        if before.checkpoint_key != after.checkpoint_key:
-            self._take_merged(after, before.log_end_offset)
-        known = set(self.references)
-        fresh = [reference for reference in after.segments if reference not in known]
-        for reference in fresh:
-            self._append(reference, before, after)
-        if self.references and after.log_end_offset != self.references[-1].last_offset + 1:
-            self.fail(f"{self}: log end {after.log_end_offset} is not the end of the last segment")
+        self._take_merged(after, before.checkpoint_key != after.checkpoint_key)
+        if after.journal is None and after.log_end_offset != self.end_offset:
+            self.fail(
+                f"{self}: {origin} released it at {after.log_end_offset}, committed is {self.end_offset}"
+            )
         self._check_references(after, before.checkpoint_key != after.checkpoint_key)
 
     def _start_later(self, before: int, after: int) -> None:
@@ -120,15 +135,15 @@ class PublishedLog:
                 f"{self}: the log start went from {before} to {after}, asked was for {self.may_start_at}"
             )
         while self.references and self.references[0].last_offset < after:
-            del self.bodies[self._key(self.references.pop(0))]
+            del self.bodies[self.references.pop(0)]
         self.deletions += 1
 
-    def _take_merged(self, after: PartitionRecord, log_end_offset: int) -> None:
-        """A new checkpoint may name merged segments in the place of their sources."""
-        checkpoint = self.checkpoint(after)
+    def _take_merged(self, after: PartitionRecord, is_checkpoint_new: bool) -> None:
+        """The record and a new checkpoint may name merged and sealed segments in the place of their sources."""
+        checkpoint = self.checkpoint(after) if is_checkpoint_new else EMPTY_CHECKPOINT
         known = set(self.references)
         for reference in () if checkpoint is None else self._named_by(after, checkpoint):
-            if reference not in known and reference.base_offset < log_end_offset:
+            if reference not in known:
                 self._swap(reference)
 
     def _swap(self, merged: SegmentReference) -> None:
@@ -136,7 +151,7 @@ class PublishedLog:
         sources = [
             one for one in self.references if merged.base_offset <= one.base_offset <= merged.last_offset
         ]
-        if len(sources) < 2 or (sources[0].base_offset, sources[-1].last_offset) != (
+        if not sources or (sources[0].base_offset, sources[-1].last_offset) != (
             merged.base_offset,
             merged.last_offset,
         ):
@@ -147,44 +162,29 @@ class PublishedLog:
         if data is None:
             self.fail(f"{where} is published, and there is no {key}")
             return
+        if is_unsealed_key(key):
+            data = data[merged.start : merged.start + merged.size_bytes]
         try:
             whole = parse_segment(key, data)
             verify_segment(whole)
         except CorruptDataError as problem:
             self.fail(f"{where} is published and damaged: {problem}")
             return
-        parts = [parse_segment("", self.bodies.pop(self._key(source))) for source in sources]
+        parts = [parse_segment("", self.bodies.pop(source)) for source in sources]
         if bytes(whole.body) != b"".join(bytes(part.body) for part in parts):
             self.fail(f"{where} does not hold the batches of its sources, verbatim")
         at = self.references.index(sources[0])
         self.references[at : at + len(sources)] = [merged]
-        self.bodies[key] = data
+        self.bodies[merged] = data
         self.merges += 1
-
-    def _append(self, reference: SegmentReference, before: PartitionRecord, after: PartitionRecord) -> None:
-        where = f"{self} [{reference.base_offset}, {reference.last_offset}]"
-        if reference.base_offset < before.log_end_offset:
-            self.fail(f"{where} is published below the log end {before.log_end_offset}")
-        if reference.leader_epoch != after.leader_epoch:
-            self.fail(f"{where} has epoch {reference.leader_epoch}, the record {after.leader_epoch}")
-        key = self._key(reference)
-        data = self.bucket(key)
-        if data is None:
-            self.fail(f"{where} is published, and there is no {key}")
-            return
-        self.references.append(reference)
-        self.bodies[key] = data
-        try:
-            self._take_segment(reference, key, data)
-        except CorruptDataError as problem:
-            self.fail(f"{where} is published and damaged: {problem}")
 
     def _key(self, reference: SegmentReference) -> str:
         return reference.object_key or object_keys.segment_key(
             self.namespace, self.name, self.index, reference.base_offset
         )
 
-    def _take_segment(self, reference: SegmentReference, key: str, data: bytes) -> None:
+    def _take_segment(self, reference: SegmentReference, data: bytes) -> None:
+        key = self._key(reference)
         segment = parse_segment(key, data)
         if (segment.header.base_offset, segment.footer.last_offset, len(data)) != (
             reference.base_offset,
@@ -216,21 +216,23 @@ class PublishedLog:
 
     def _check_references(self, after: PartitionRecord, thoroughly: bool) -> None:
         """The record alone, or with its checkpoint, names everything that was ever published."""
+        is_newest = after.log_end_offset == self.end_offset
+        due = [one for one in self.references if one.base_offset < after.log_end_offset]
         if not thoroughly:
-            tail = self.references[len(self.references) - len(after.segments) :]
-            if list(after.segments) != tail:
-                self.fail(f"{self}: the record does not end with what was published: {after.segments}")
-            self._check_producers(after.producers, complete=False)
+            if list(after.segments) != due[len(due) - len(after.segments) :]:
+                self.fail(f"{self}: the record does not end with what was committed: {after.segments}")
+            if is_newest:
+                self._check_producers(after.producers, complete=False)
             return
         checkpoint = self.checkpoint(after)
         if checkpoint is None:
             return
-        if self._named_by(after, checkpoint) != self.references:
+        if self._named_by(after, checkpoint) != due:
             self.fail(
-                f"{self}: checkpoint {after.checkpoint_key} and its record do not name what is published"
+                f"{self}: checkpoint {after.checkpoint_key} and its record do not name what is committed"
             )
-        merged = {one.producer_id: one for one in (*checkpoint.producers, *after.producers)}
-        self._check_producers(tuple(merged.values()), complete=True)
+        if is_newest:
+            self._check_producers(joined((*checkpoint.producers, *after.producers)), complete=True)
 
     @staticmethod
     def _named_by(record: PartitionRecord, checkpoint: Checkpoint) -> list[SegmentReference]:
@@ -250,21 +252,32 @@ class PublishedLog:
     def _check_producers(self, stored: Sequence[ProducerRecord], *, complete: bool) -> None:
         for one in stored:
             known = self._producers.get(one.producer_id)
-            if known is None or (known.epoch, known.batches) != (one.producer_epoch, one.batches):
+            # The record may have only what was written since the checkpoint.
+            due = () if known is None else known.batches if complete else known.batches[-len(one.batches) :]
+            if known is None or (known.epoch, due) != (one.producer_epoch, one.batches):
                 self.fail(f"{self}: producer {one.producer_id} is stored as {one}, published is {known}")
         if complete and len(stored) != len(self._producers):
             self.fail(f"{self}: {len(stored)} of {len(self._producers)} producers are stored")
 
     def check_end(self) -> None:
-        """At the end: everything that was published can be found, and is what it was."""
+        """At the end: everything that was committed can be found, and is what it was."""
         checkpoint = self.checkpoint(self.record)
         if checkpoint is None:
             return
-        if self._named_by(self.record, checkpoint) != self.references:
-            self.fail(f"{self}: the record and its checkpoint do not name what was published")
-        for key, data in self.bodies.items():
-            if self.bucket(key) != data:
-                self.fail(f"{self}: {key} is not what was published")
+        named = self._named_by(self.record, checkpoint)
+        if named != [one for one in self.references if one.base_offset < self.record.log_end_offset]:
+            self.fail(f"{self}: the record and its checkpoint do not name what was committed")
+        for reference, data in self.bodies.items():
+            stored = self.bucket(self._key(reference))
+            found = (
+                None if stored is None else stored[reference.start : reference.start + reference.size_bytes]
+            )
+            if found != data:
+                self.fail(f"{self}: {self._key(reference)} is not what was committed")
+
+    def needed_keys(self) -> set[str]:
+        """The objects with something that is committed, and is in no other object."""
+        return {self._key(reference) for reference in self.bodies}
 
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Offsets and values, in order."""

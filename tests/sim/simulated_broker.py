@@ -20,7 +20,7 @@ from kafscale.cluster.view import ClusterView
 from kafscale.log import checkpointer, partition_log
 from kafscale.log.life import merge_planner, removals
 from kafscale.log.manager import LogManager
-from kafscale.log.writing import shared_publications
+from kafscale.log.writing import flusher, shared_publications
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore
 from kafscale.objects import health as object_store_health
@@ -184,6 +184,16 @@ class _Randomness:
         return random.Random(_process().rng.getrandbits(64))
 
 
+class _Time:
+    """In place of the module `time`: what a flush waits for, and is measured by, is virtual."""
+
+    @staticmethod
+    def monotonic() -> float:
+        return asyncio.get_running_loop().time()
+
+    perf_counter = monotonic
+
+
 def _process() -> BrokerSideProcess:
     return cast(BrokerSideProcess, current_process())
 
@@ -211,13 +221,16 @@ def simulated_surroundings(
             clocks,
             now_ms=lambda: _process().clock.now_ms(),
             steady_ms=Clock.steady_ms,
+            thread_cpu_sec=lambda: 0.0,
         ),
         mock.patch.multiple(
             broker_parts,
             Listener=SimulatedListener,
             random=_Randomness,
             new_token=_new_token,
+            new_journal_id=_new_token,
         ),
+        mock.patch.object(flusher, "time", _Time),
         mock.patch.object(new_kafka_uuid, "__defaults__", (_new_uuid,)),
         mock.patch.object(partition_log, "CHECKPOINT_SEGMENTS", checkpoint_segments),
         mock.patch.object(checkpointer, "SUPERSEDED_GRACE_MS", superseded_grace_ms),

@@ -110,6 +110,7 @@ class _Batch:
     sequence: int
     values: list[bytes]
     sent_again: bool = False
+    is_first: bool = False  # when it was sent
     is_behind: bool = False  # and not before any: its broker has seen all that is not settled before it
     connection: ClientConnection | None = None
     answer: "asyncio.Task[Produced | None] | None" = None
@@ -230,10 +231,7 @@ class IdempotentProducer(Producer):
     async def run(self) -> None:
         """Until everything was acknowledged."""
         while self.unfinished:
-            # A leader that knows nothing of a producer takes any first batch, unless it refused an earlier one: who
-            # asks two leaders at a time has one batch until it is settled.
-            room = self._in_flight if self._drains or self.unfinished < self.load.batches else 1
-            if self._has_room(room):
+            if self._has_room(self._in_flight):
                 values = self._values()
                 self._unsettled.append(_Batch(self._made, self._sequence, values))
                 self._sequence += len(values)
@@ -242,7 +240,9 @@ class IdempotentProducer(Producer):
             waiting = [batch.answer for batch in self._unsettled if batch.answer is not None]
             pause = self.rng.random() * self.load.longest_pause
             if waiting:
-                timeout = pause if self._has_room(room) or len(waiting) < len(self._unsettled) else None
+                timeout = (
+                    pause if self._has_room(self._in_flight) or len(waiting) < len(self._unsettled) else None
+                )
                 await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
                 self._settle()
             else:
@@ -270,6 +270,7 @@ class IdempotentProducer(Producer):
             batch.is_behind = self._drains and all(
                 other.answer is not None for other in self._unsettled[: self._unsettled.index(batch)]
             )
+            batch.is_first = batch is self._unsettled[0]
             self.around.trace.add(self.name, "sends", batch.values[0], "to", broker.name)
             batch.answer = asyncio.create_task(self._send(broker, batch))
 
@@ -305,7 +306,7 @@ class IdempotentProducer(Producer):
                 self.unfinished -= 1
             elif (
                 answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-                and batch is not self._unsettled[0]
+                and not batch.is_first
                 and not batch.is_behind
             ):
                 self.around.trace.add(self.name, "is out of order behind another batch")

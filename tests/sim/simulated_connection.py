@@ -5,12 +5,15 @@ from collections import deque
 from collections.abc import Awaitable, Coroutine
 from typing import Any, Protocol
 
-from kafscale.metadata.model import ListenerName
-from kafscale.ops.metrics import FrameRefusal, Metrics
+from kafscale.ops.metrics import ConnectionMetrics, FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
+from kafscale.protocol.listeners import ListenerName, SecurityProtocol
+from kafscale.security.access import UNRESTRICTED, Access
 from kafscale.server.dispatcher import Dispatcher
+from kafscale.server.mute import Mute
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
 from kafscale.serving.context import ClientSoftware
+from kafscale.serving.request_throttle import RequestThrottle
 from tests.sim.links import Link
 from tests.sim.process_loop import Process
 
@@ -28,11 +31,11 @@ class SimulatedListener:
         self._requests: dict[asyncio.Task[None], None] = {}
         self._ends: list[BrokerEnd] = []
 
-    async def bind(self, host: str, port: int) -> tuple[str, int]:
+    async def bind(self, spec: object) -> tuple[str, int]:
         """See `Listener`."""
         return "broker", 9092
 
-    async def start(self, dispatcher: Dispatcher) -> None:
+    async def start(self, dispatcher: Dispatcher, sasl: object) -> None:
         """See `Listener`."""
         self.dispatcher = dispatcher
 
@@ -94,9 +97,11 @@ class BrokerEnd:
 
     def __init__(self, client: "ClientConnection") -> None:
         self.peer_host = client.name
-        self.listener = ListenerName.PLAINTEXT
+        self.listener, self.protocol = ListenerName.PLAINTEXT, SecurityProtocol.PLAINTEXT
         # They compare stored bytes; and a simulation runs no threads.
         self.software = ClientSoftware(has_codecs=True)
+        self.access: Access = UNRESTRICTED
+        self.mute = Mute(ConnectionMetrics(), lambda: None)
         self._client = client
         self._listener: SimulatedListener | None = None
         self._dispatcher: Dispatcher | None = None
@@ -154,7 +159,7 @@ class BrokerEnd:
 
     # --- what dispatcher and replies call
 
-    def open_slot(self, api_key: ApiKey) -> ReplySlot:
+    def open_slot(self, api_key: ApiKey, throttle: RequestThrottle | None = None) -> ReplySlot:
         """See `Requester`."""
         assert self._listener is not None
         slot = ReplySlot(self, self._listener.metrics.api(api_key), api_key is ApiKey.PRODUCE)

@@ -38,6 +38,7 @@ class Verdict:
     counts: dict[str, int] = field(default_factory=dict)
     tasks: list[str] = field(default_factory=list)
     special_kinds: tuple[str, ...] = ()
+    cluster: SimulatedCluster | None = None
 
     def report(self) -> str:
         """What went wrong, what led there, and how to see it again."""
@@ -98,7 +99,7 @@ async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
         "partly failed": cluster.metadata.partly_failed,
         "claims": sum(len(log.claimed_by) for log in cluster.invariants.logs.values()),
     }
-    return Verdict(seed, trace, mistake, counts, tasks)
+    return Verdict(seed, trace, mistake, counts, tasks, cluster=cluster)
 
 
 def _script_ended(cluster: SimulatedCluster, script: "asyncio.Task[None]") -> None:
@@ -156,9 +157,9 @@ def _unsettled(cluster: SimulatedCluster) -> list[str]:
         if producer.unfinished
     ]
     reasons += [
-        f"{consumer.name} is at {consumer.position}, the end is {consumer.log.record.log_end_offset}"
+        f"{consumer.name} is at {consumer.position}, the end is {consumer.log.end_offset}"
         for consumer in cluster.consumers
-        if not consumer.log.is_deleted and consumer.position < consumer.log.record.log_end_offset
+        if not consumer.log.is_deleted and consumer.position < consumer.log.end_offset
     ]
     return reasons
 

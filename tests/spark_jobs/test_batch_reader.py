@@ -10,7 +10,7 @@ from kafscale.protocol.compression import Codec
 from spark_jobs.source.batch_reader import BatchReader
 from spark_jobs.source.offset_points import SourceOptionError
 from spark_jobs.source.offset_ranges import DataLossError
-from spark_jobs.source.split_reader import ExpiredRangeError
+from spark_jobs.source.replanning import ExpiredRangeError
 from spark_jobs.source.split_rows import SplitPartition
 from spark_jobs.source.topic_state import UnknownTopicError
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Sent, sent
@@ -18,10 +18,12 @@ from tests.spark_jobs.support.source_queries import batch_reader, batch_rows, ro
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> TopicWriter:
-    """Two partitions with 20 and 10 records, in segments of five."""
+@pytest.fixture(params=["segments", "journal"])
+def writer(tmp_path: Path, request: pytest.FixtureRequest) -> TopicWriter:
+    """Two partitions with 20 and 10 records, in segments of five, or in entries."""
     topic = TopicWriter(embedded(tmp_path), "events", partitions=2)
+    if request.param == "journal":
+        topic.lead()
     for first in range(0, 20, 5):
         topic.append(0, sent(5, first=first), Codec.ZSTD, batch_records=2)
     topic.append(1, sent(5, "other"))
@@ -181,8 +183,9 @@ def test_what_expires_before_its_task_runs_can_be_passed_over(
 # --- tasks
 
 
-def test_small_segments_share_a_task(writer: TopicWriter) -> None:
-    assert len(batch_reader(writer.settings).partitions()) == 2
+@pytest.mark.parametrize(("writer", "tasks"), [("segments", 2), ("journal", 1)], indirect=["writer"])
+def test_small_segments_share_a_task(writer: TopicWriter, tasks: int) -> None:
+    assert len(batch_reader(writer.settings).partitions()) == tasks
 
 
 def test_more_tasks_can_be_asked_for(tmp_path: Path) -> None:

@@ -18,14 +18,18 @@ from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
 TIMEOUT_SEC = int(PATIENCE_SEC)  # which awaitTermination wants whole
+WORKER_STARTS = 5  # attempts, each with the ten seconds that Spark gives a Python process
 
 
 @pytest.fixture
 def writer(tmp_path: Path) -> TopicWriter:
-    """Two partitions, every codec, nulls and headers."""
+    """Two partitions, every codec, nulls and headers: segments, slices that records name, and what is behind them."""
     topic = TopicWriter(embedded(tmp_path / "data"), "events", partitions=2)
     for number, codec in enumerate(Codec):
+        if number == 2:
+            topic.lead()
         topic.append(0, sent(7, first=7 * number), codec, batch_records=3)
+    topic.consolidate()
     headers = (("a", b"1"), ("a", None))
     topic.append(1, [Sent(), Sent(value=b"with headers", headers=headers), Sent(key=b"", value=b"")])
     return topic
@@ -117,8 +121,12 @@ def streaming(
     sink = source.load().writeStream.foreachBatch(process)
     sink = sink.option("checkpointLocation", str(writer.settings.data_dir / "checkpoint"))
     sink = sink.trigger(availableNow=True) if once else sink
-    while not has_a_worker(query := sink.start()):
+    query = sink.start()
+    for _ in range(WORKER_STARTS):
+        if has_a_worker(query):
+            break
         query.stop()
+        query = sink.start()
     try:
         yield query
     finally:

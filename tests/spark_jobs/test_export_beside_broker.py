@@ -1,4 +1,4 @@
-"""End to end beside a broker that runs: real clients write, the broker flushes and merges, and exports go on."""
+"""End to end beside a broker that clients write to: exports go on while it seals and merges, and after its death."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from kafscale.settings.broker import Settings
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.export_runs import Exporter, in_order
 from tests.support.broker import KafscaleBroker, running_broker
-from tests.support.librdkafka import producer
+from tests.support.librdkafka import producer, send_all
 from tests.support.metrics_page import scrape
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
@@ -76,7 +76,12 @@ def test_exports_while_clients_write_and_the_broker_merges(
     new_table: Callable[[IcebergCatalog], str],
 ) -> None:
     with running_broker(
-        tmp_path, flush_interval_ms=20, merge_check_interval_ms=100, merge_min_segments=3
+        tmp_path,
+        flush_interval_ms=20,
+        seal_interval_ms=100,
+        seal_max_age_ms=1000,
+        merge_check_interval_ms=100,
+        merge_min_segments=3,
     ) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic("events", PARTITIONS)])["events"].result(PATIENCE_SEC)
@@ -97,3 +102,44 @@ def test_exports_while_clients_write_and_the_broker_merges(
         assert {(row["partition"], row["offset"]): row["value"] for row in rows} == writer.delivered
         assert len(rows) == len(writer.delivered)
         assert exporter.export().history == exporter.read().history
+
+
+def test_a_broker_that_was_killed_leaves_all_it_acknowledged(
+    spark: SparkSession,
+    tmp_path: Path,
+    local_catalog: IcebergCatalog,
+    new_table: Callable[[IcebergCatalog], str],
+) -> None:
+    sent: Delivered = {}
+
+    def send(count: int) -> None:
+        for number in range(count):
+            for partition in range(PARTITIONS):
+                (message,) = send_all(client, "events", [b"%d of %d" % (number, count)], partition)
+                assert isinstance(message, Message)
+                offset = message.offset()
+                assert offset is not None
+                sent[partition, offset] = b"%d of %d" % (number, count)
+
+    def exported() -> Delivered:
+        rows = exporter.export().rows
+        found = {(row["partition"], row["offset"]): row["value"] for row in rows}
+        assert len(found) == len(rows)
+        return found
+
+    with running_broker(tmp_path) as broker:
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("events", PARTITIONS)])["events"].result(PATIENCE_SEC)
+        exporter = Exporter(
+            spark, Settings(data_dir=broker.data_folder), "events", local_catalog, new_table(local_catalog)
+        )
+        client = producer(broker)
+        send(5)
+        assert exported() == sent
+        send(7)
+        broker.kill9()
+        assert exported() == sent
+        assert not list(broker.data_folder.rglob("*.kfs")), "all of it is in entries"
+        broker.start()
+        send(3)
+        assert exported() == sent

@@ -19,7 +19,7 @@ from tests.spark_jobs.support.gated_export import Point
 from tests.spark_jobs.support.held_reads import while_segments_are_read
 from tests.spark_jobs.support.lake_stores import LakeStores, lake_stores
 from tests.spark_jobs.support.processes import children_of, command_of, descendants_of
-from tests.spark_jobs.support.sent_records import sent
+from tests.spark_jobs.support.sent_records import batches_of, sent
 from tests.spark_jobs.support.topic_writer import TopicWriter
 
 NewTable = Callable[[IcebergCatalog], str]
@@ -83,6 +83,54 @@ def test_segments_that_expire_during_a_read_are_named(
     assert exporter.read().rows == []
     written = exporter.export("--on-expired", "record")
     there = [row for row in expected if row["partition"] == 1 or row["offset"] >= 15]
+    assert in_order(written.rows) == there
+
+
+SLICES = r"0000[0-3]\.entry$"
+"""Of what `in_a_journal` writes; a plan asks for the entry behind them."""
+
+
+@pytest.fixture
+def in_a_journal(writer: TopicWriter) -> TopicWriter:
+    """With four entries that the records name."""
+    writer.lead()
+    for number in range(4):
+        writer.append_entry({one: batches_of(sent(5, f"{number} of {one}")) for one in range(2)})
+    writer.consolidate()
+    return writer
+
+
+def test_slices_that_are_sealed_and_gathered_while_they_are_read(
+    stores: LakeStores, in_a_journal: TopicWriter, exporter: Exporter
+) -> None:
+    def seal() -> None:
+        in_a_journal.seal(0)
+        in_a_journal.gather(1)
+
+    with while_segments_are_read(stores.proxy, seal, pattern=SLICES):
+        written = exporter.export()
+    assert in_order(written.rows) == in_a_journal.rows()
+    assert stores.proxy.count("GET", ".entry", "404") > 0, "the entries were there all the time"
+    in_a_journal.append(0, sent(2, "behind its record"))
+    assert in_order(exporter.export().rows) == in_a_journal.rows()
+
+
+def test_slices_that_expire_during_a_read_are_named(
+    stores: LakeStores, in_a_journal: TopicWriter, exporter: Exporter
+) -> None:
+    expected = in_a_journal.rows()
+
+    def expire() -> None:
+        in_a_journal.move_log_start(0, 40)
+        in_a_journal.gather(1)
+
+    with while_segments_are_read(stores.proxy, expire, pattern=SLICES):
+        refused = exporter.run()
+    assert refused.exit_code == 1
+    assert "of partition 0 of topic 'events' are gone" in refused.output, refused.output
+    assert exporter.read().rows == []
+    written = exporter.export("--on-expired", "record")
+    there = [row for row in expected if row["partition"] == 1 or row["offset"] >= 40]
     assert in_order(written.rows) == there
 
 

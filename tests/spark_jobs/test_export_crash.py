@@ -61,6 +61,7 @@ def check_killed(exporter: Exporter, writer: TopicWriter, folder: Path, point: P
 def writer(tmp_path: Path) -> TopicWriter:
     writer = TopicWriter(embedded(tmp_path / "data"), "orders", partitions=2)
     writer.append(0, json_records(0, 20), batch_records=4)
+    writer.lead()
     writer.append(1, json_records(0, 10))
     return writer
 

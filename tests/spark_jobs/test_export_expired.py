@@ -31,6 +31,7 @@ def test_expired_offsets_are_an_error_or_a_recorded_gap(writer: TopicWriter, exp
         writer.append(0, sent(10, first=start))
         writer.append(1, sent(10, first=start))
     before = exporter.export()
+    writer.lead()
     for start in range(30, 60, 10):
         writer.append(0, sent(10, first=start))
     writer.append(1, sent(5, first=30))

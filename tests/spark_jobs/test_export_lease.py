@@ -20,7 +20,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import MetadataReader, Put
 from kafscale.objects.local.store import LocalStore
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from kafscale.settings.broker import Settings, load_settings
 from spark_jobs.job.export_lease import ExportLease, hold_export
 from tests.support.etcd_server import EtcdServer, etcd_server
@@ -206,12 +206,12 @@ def test_a_store_away_for_the_lease_time_ends_the_hold(tmp_path: Path) -> None:
 def test_the_stores_are_there_to_be_read(tmp_path: Path) -> None:
     settings = load_settings(embedded(tmp_path))
 
-    async def read(metadata: MetadataReader, objects: ObjectReader) -> tuple[bytes, bytes]:
+    async def read(metadata: MetadataReader, objects: ListingReader) -> tuple[bytes, bytes]:
         cluster = await metadata.get(keys.CLUSTER)
         assert cluster is not None
         return cluster.value, await objects.get("default/t/0/object")
 
-    async def fail(metadata: MetadataReader, objects: ObjectReader) -> None:
+    async def fail(metadata: MetadataReader, objects: ListingReader) -> None:
         raise LookupError("its own")
 
     with hold_export(settings, "events", "me") as lease:
@@ -287,7 +287,7 @@ def test_a_defect_is_told_while_the_topic_is_given_back(
 def test_a_call_that_is_under_way_when_the_topic_is_given_back(tmp_path: Path) -> None:
     began, told = threading.Event(), list[str]()
 
-    async def never_ends(metadata: MetadataReader, objects: ObjectReader) -> None:
+    async def never_ends(metadata: MetadataReader, objects: ListingReader) -> None:
         began.set()
         await asyncio.Event().wait()
 

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from kafscale.protocol.compression import Codec
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.export_runs import Exporter, in_order, state_in
-from tests.spark_jobs.support.sent_records import Batch, Sent, sent
+from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 
 NewTable = Callable[[IcebergCatalog], str]
@@ -29,7 +29,10 @@ def exporter_for(
 
 
 def write_of_everything(writer: TopicWriter) -> None:
-    """Every codec, nulls, headers, times of the log, gaps, leftovers, segments merged and expired, a checkpoint."""
+    """Every codec, nulls, headers, times of the log, gaps, orphans, segments merged and expired, a checkpoint.
+
+    Then all of that which a journal can have, in all the places that its slices come to.
+    """
     for start, codec in enumerate(Codec):
         writer.append(0, sent(20, codec.name, first=start * 20), codec, batch_records=7)
     writer.append(0, NULLS_AND_HEADERS, Codec.ZSTD, batch_records=2)
@@ -55,6 +58,33 @@ def write_of_everything(writer: TopicWriter) -> None:
     # Partition 2 stays empty; the last one ends with a leftover.
     writer.append(3, sent(5, "last"))
     writer.leave_unpublished(3, sent(5, "never published either"))
+    write_of_a_journal(writer)
+
+
+def write_of_a_journal(writer: TopicWriter) -> None:
+    """Slices that are sealed, gathered, named by records and behind them; a leader that died in the middle."""
+    writer.lead(0, 1, 2)
+    for codec in Codec:
+        writer.append_entry({0: batches_of(sent(4), codec, batch_records=3), 1: batches_of(sent(2), codec)})
+    writer.append(0, NULLS_AND_HEADERS, Codec.ZSTD, batch_records=2)
+    writer.seal(0)
+    writer.append_batches(
+        0,
+        [
+            Batch(records=[Sent(value=b"another marker")], is_control=True),
+            Batch(records=[Sent(value=b"c"), Sent(value=b"d", gap=5)], gap_after=4),
+        ],
+    )
+    writer.append(1, [Sent(timestamp_ms=1)] * 2, log_append_time_ms=1_700_000_123_456)
+    writer.gather()
+    writer.append_entry({0: batches_of(sent(3, "named")), 1: batches_of(NULLS_AND_HEADERS)})
+    writer.consolidate()
+    writer.append(1, sent(2, "committed behind the record"), Codec.SNAPPY)
+    writer.lose_leader(0, sent(3, "never committed"))
+    writer.lead(0)
+    writer.append(0, sent(3, "of the next leader"), Codec.LZ4)
+    writer.consolidate(0)
+    writer.append(0, sent(2, "behind its record"))
 
 
 @pytest.mark.parametrize("kind", ["local_catalog", "database_catalog", "bucket_catalog"])
@@ -79,7 +109,7 @@ def test_the_table_has_what_the_topic_has(
     assert state == state_in(written.properties, "events")
     ends = [writer.log_end_offset(partition) for partition in range(4)]
     assert state.starts == {0: 0, 1: 13, 2: 0, 3: 0}
-    assert state.exported == {0: ((0, ends[0]),), 1: ((13, 30),), 3: ((0, 5),)}
+    assert state.exported == {0: ((0, ends[0]),), 1: ((13, ends[1]),), 3: ((0, 5),)}
     assert state.gaps == {}
 
     again = exporter.export()
@@ -87,6 +117,7 @@ def test_the_table_has_what_the_topic_has(
     assert again.staged == written.staged
 
     first = {(row["partition"], row["offset"]) for row in written.rows}
+    writer.lead(1, 2)
     writer.append(2, sent(4, "new"), Codec.SNAPPY)
     writer.append(3, [Sent(value=b"new", gap=5)])
     more = exporter.export()

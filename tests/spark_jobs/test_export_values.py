@@ -31,7 +31,9 @@ def values_of(*values: object) -> list[Sent]:
 
 @pytest.fixture
 def writer(tmp_path: Path) -> TopicWriter:
-    return TopicWriter(embedded(tmp_path), "orders", partitions=2)
+    writer = TopicWriter(embedded(tmp_path), "orders", partitions=2)
+    writer.lead()
+    return writer
 
 
 @pytest.fixture

@@ -56,6 +56,7 @@ def test_an_export_agrees_until_its_table_is_damaged(
     writer.append(0, values(0), Codec.ZSTD, batch_records=3)
     writer.append(1, values(100), Codec.GZIP)
     exporter.export()
+    writer.lead()
     writer.append(0, values(200, name="later"), Codec.SNAPPY)
     exporter.export()
     writer.append(1, values(300))

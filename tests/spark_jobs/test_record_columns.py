@@ -22,10 +22,12 @@ from tests.spark_jobs.support.oracle_rows import MAX_TIMESTAMP_MS, batch_rows, e
 
 def columns_of(*parts: bytes | bytearray, include_headers: bool = True) -> list[pa.RecordBatch]:
     stored = [
-        StoredBatches(name=f"object {number}", data=memoryview(part), first_offset=0, next_offset=2**63 - 1)
+        StoredBatches(
+            name=f"object {number}", partition=7, data=memoryview(part), first_offset=0, next_offset=2**63 - 1
+        )
         for number, part in enumerate(parts)
     ]
-    return list(record_columns(stored, "events", 7, include_headers=include_headers))
+    return list(record_columns(stored, "events", include_headers=include_headers))
 
 
 def with_records(

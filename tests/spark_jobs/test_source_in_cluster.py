@@ -9,7 +9,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from kafscale.protocol.compression import Codec
 from kafscale.settings.broker import Settings
 from spark_jobs.source.data_source import KafscaleDataSource
-from tests.spark_jobs.support.sent_records import sent
+from tests.spark_jobs.support.sent_records import batches_of, sent
 from tests.spark_jobs.support.source_queries import rows_of_partitions
 from tests.spark_jobs.support.topic_writer import TopicWriter
 from tests.support.etcd_server import etcd_server, skip_without_etcd
@@ -35,6 +35,9 @@ def test_a_batch_and_a_stream(tmp_path: Path) -> None:
         writer = TopicWriter(settings, "events", partitions=2)
         for partition in range(2):
             writer.append(partition, sent(5), Codec.SNAPPY)
+        writer.lead()
+        writer.append_entry({0: batches_of(sent(3, "one")), 1: batches_of(sent(4, "two"))})
+        writer.append(0, sent(2, "three"))
         given: Any = CaseInsensitiveDict(
             {
                 "etcd": etcd.endpoint,

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,15 +14,16 @@ from kafscale.errors import CorruptDataError, ObjectNotFoundError, StartupError,
 from kafscale.formats.partition_record import EpochStart
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader, ObjectInfo
 from kafscale.protocol.compression import CODECS, Codec
-from spark_jobs.source import split_reader
-from spark_jobs.source.split_reader import ExpiredRangeError, read_split
-from spark_jobs.source.splits import Split, plan_splits
+from spark_jobs.source import reads_ahead
+from spark_jobs.source.replanning import ExpiredRangeError
+from spark_jobs.source.split_reader import read_split
+from spark_jobs.source.splits import Split
 from spark_jobs.source.store_thread import StoreThread
-from spark_jobs.source.topic_state import read_partition
 from tests.spark_jobs.support.memory_topic import END, MemoryTopic, make_segments_large, run
 from tests.spark_jobs.support.oracle_rows import batch_rows
+from tests.spark_jobs.support.planned import partition_log, plan_splits
 from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
@@ -42,7 +43,7 @@ def topic() -> MemoryTopic:
 class Gathered:
     """Blocks every read of a segment until `count` of them are in flight at once."""
 
-    def __init__(self, objects: ObjectReader, count: int) -> None:
+    def __init__(self, objects: ListingReader, count: int) -> None:
         self._objects = objects
         self._count = count
         self._under_way = 0
@@ -64,6 +65,9 @@ class Gathered:
         found = await self._objects.read_into(key, start, length, targets)
         self._under_way -= 1
         return found
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        return self._objects.list(prefix)
 
 
 # --- what usually happens
@@ -98,7 +102,7 @@ def has_begun(topic: MemoryTopic, reads: int) -> bool:
 def test_no_more_is_read_ahead_than_there_is_room_for(
     topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, name: str, value: int, most: int
 ) -> None:
-    monkeypatch.setattr(split_reader, name, value)
+    monkeypatch.setattr(reads_ahead, name, value)
     with topic.batches(topic.split()) as found:
         for taken, _ in enumerate(found):
             begun = min(most + taken, 8)
@@ -109,7 +113,7 @@ def test_no_more_is_read_ahead_than_there_is_room_for(
 def test_memory_is_used_again_only_when_its_batches_were_taken(
     topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(split_reader, "_AHEAD_REQUESTS", 1)
+    monkeypatch.setattr(reads_ahead, "_AHEAD_REQUESTS", 1)
     with topic.batches(topic.split()) as found:
         for batches in found:
             stored = run(topic.objects.inner.get(batches.name))
@@ -138,7 +142,7 @@ def test_a_store_that_is_away_is_an_error(topic: MemoryTopic) -> None:
 
 def test_stores_that_cannot_be_opened_are_an_error() -> None:
     class Closed:
-        async def open_objects(self, stack: AsyncExitStack) -> ObjectReader:
+        async def open_objects(self, stack: AsyncExitStack) -> ListingReader:
             raise StartupError("no such bucket")
 
         async def open_metadata(self, stack: AsyncExitStack) -> MetadataReader:
@@ -153,7 +157,7 @@ def test_from_the_stores_that_settings_name(tmp_path: Path) -> None:
     writer.append(0, sent(20), Codec.ZSTD, batch_records=3)
 
     async def planned(topic: StoredTopic) -> list[Split]:
-        log = await read_partition(topic.metadata, topic.objects, "events", 0)
+        log = await partition_log(topic.metadata, topic.objects, "events", 0)
         return await plan_splits(log, topic.objects, "default", 5, 15)
 
     (split,) = writer.run(planned)
@@ -174,7 +178,7 @@ def test_what_was_merged_meanwhile_is_read_where_it_is_now(topic: MemoryTopic) -
 
 
 def test_merging_twice_while_a_split_is_read(topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_reader, "_AHEAD_REQUESTS", 1)
+    monkeypatch.setattr(reads_ahead, "_AHEAD_REQUESTS", 1)
     names = []
     with topic.batches(topic.split()) as found:
         for number, batches in enumerate(found):

@@ -13,11 +13,11 @@ from spark_jobs.source.splits import (
     Piece,
     group_pieces,
     pieces_of,
-    plan_splits,
     references_between,
 )
 from spark_jobs.source.topic_state import PartitionLog
 from tests.spark_jobs.support.memory_topic import NAMESPACE, MemoryTopic, make_segments_large, run
+from tests.spark_jobs.support.planned import plan_splits
 from tests.support.controlled_store import ControlledStore
 
 

@@ -73,10 +73,12 @@ def offsets(rows: Rows, partition: int = 0) -> list[int]:
     return [row["offset"] for row in rows if row["partition"] == partition]
 
 
-@pytest.fixture
-def writer(tmp_path: Path) -> TopicWriter:
+@pytest.fixture(params=["segments", "journal"])
+def writer(tmp_path: Path, request: pytest.FixtureRequest) -> TopicWriter:
     """A topic of two partitions with five records in the first one."""
     topic = TopicWriter(embedded(tmp_path), "events", partitions=2)
+    if request.param == "journal":
+        topic.lead()
     topic.append(0, sent(5))
     return topic
 

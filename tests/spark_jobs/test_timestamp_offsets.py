@@ -1,15 +1,15 @@
 """Offsets by time: how much is read for one, and what becomes of segments that were merged meanwhile."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from kafscale.errors import ObjectNotFoundError
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader, ObjectInfo
 from spark_jobs.source.splits import WHOLE_SEGMENT_BYTES
 from spark_jobs.source.timestamp_offsets import first_offset_at
-from spark_jobs.source.topic_state import read_partition
+from spark_jobs.source.topic_state import TopicStates
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
@@ -20,7 +20,7 @@ MIB = 2**20
 class CountedReads:
     """An object reader that remembers which keys were read, and how much of each."""
 
-    def __init__(self, objects: ObjectReader) -> None:
+    def __init__(self, objects: ListingReader) -> None:
         self._objects = objects
         self.reads: list[tuple[str, int]] = []
 
@@ -36,6 +36,9 @@ class CountedReads:
     async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
         self.reads.append((key, length))
         return await self._objects.read_into(key, start, length, targets)
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        return self._objects.list(prefix)
 
 
 Looked = tuple[int | None, list[tuple[str, int]]]
@@ -53,12 +56,13 @@ def look(
     """
 
     async def search(topic: StoredTopic) -> Looked:
-        log = await read_partition(topic.metadata, topic.objects, topic.topic, 0)
+        objects = CountedReads(topic.objects)
+        states = TopicStates(topic.metadata, objects, topic.namespace)
+        (log,) = await states.partitions(topic.topic, [0])
         if before is not None:
             await before(topic)
-        objects = CountedReads(topic.objects)
         timestamp_ms = FIRST_TIMESTAMP_MS + round(seconds * 1000)
-        found = await first_offset_at(timestamp_ms, log, topic.metadata, objects, topic.namespace)
+        found = await first_offset_at(timestamp_ms, log, states, objects, topic.namespace)
         return found, [one for one in objects.reads if not one[0].startswith("_kafscale/")]
 
     return writer.run(search)

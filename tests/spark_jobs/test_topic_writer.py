@@ -8,12 +8,13 @@ import pytest
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import decode_records
-from spark_jobs.source.topic_state import read_topic
 from tests.formats.segments import parse_segment, verify_segment
-from tests.spark_jobs.support.sent_records import CREATE_TIME, LOG_APPEND_TIME, Batch, Sent, sent
+from tests.spark_jobs.support.planned import partition_log
+from tests.spark_jobs.support.sent_records import CREATE_TIME, LOG_APPEND_TIME, Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
-from tests.support.broker import KafscaleBroker
+from tests.support import wire
+from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.fsck import fsck, problems
 
 
@@ -22,9 +23,9 @@ def _values(writer: TopicWriter, partition: int = 0) -> dict[int, bytes | None]:
 
     async def read(topic: StoredTopic) -> dict[int, bytes | None]:
         found: dict[int, bytes | None] = {}
-        log = (await read_topic(topic.metadata, topic.objects, topic.topic)).partitions[partition]
-        for key in topic.keys_of(partition, log.references):
-            segment = parse_segment(key, await topic.objects.get(key))
+        log = await partition_log(topic.metadata, topic.objects, topic.topic, partition)
+        for key, one in zip(topic.keys_of(partition, log.references), log.references, strict=True):
+            segment = parse_segment(key, await topic.objects.get_range(key, one.start, one.size_bytes))
             verify_segment(segment)
             for position, header in walk(segment.body, 0, len(segment.body), key):
                 records = decode_records(segment.body[position : position + header.size_bytes], 1 << 20)
@@ -104,6 +105,56 @@ def test_merged_segments_and_checkpoints_hold_the_same_records(tmp_path: Path) -
     assert _values(writer) == expected
     folder = settings.data_dir / "objects" / "default" / "events" / "0"
     assert len(list(folder.glob("*.kfs"))) == 1
+
+
+def _write_a_journal(writer: TopicWriter) -> None:
+    """Segments, then slices in all the places that they come to."""
+    for partition in range(2):
+        writer.append(partition, sent(10), batch_records=2)
+    writer.lead()
+    writer.append_entry({one: batches_of(sent(4, f"{one}"), Codec.GZIP) for one in range(2)})
+    writer.seal(0)
+    writer.append(0, sent(3, "a"))
+    writer.append(1, sent(3, "b"))
+    writer.gather()
+    writer.append_entry({one: batches_of(sent(4, f"more of {one}")) for one in range(2)})
+    writer.consolidate()
+    writer.append(1, sent(3, "behind the record"))
+    writer.lose_leader(0, sent(3, "never committed"))
+    writer.lead(0)
+    writer.append(0, sent(3, "of the next leader"))
+
+
+def test_what_is_appended_to_a_journal_is_published(tmp_path: Path) -> None:
+    writer = TopicWriter(embedded(tmp_path), "events", partitions=2)
+    _write_a_journal(writer)
+    assert [writer.log_end_offset(partition) for partition in range(2)] == [24, 24]
+    for partition in range(2):
+        assert _values(writer, partition) == _expected(writer, partition)
+    assert [_kinds(writer, partition) for partition in range(2)] == [
+        ["kfs", "kfs", "gathered", "entry", "entry"],
+        ["kfs", "gathered", "entry", "entry"],
+    ]
+    writer.move_log_start(1, 18)
+    assert sorted(_values(writer, 1)) == list(range(18, 24))
+    assert _kinds(writer, 1) == ["entry", "entry"]
+
+
+def _kinds(writer: TopicWriter, partition: int) -> list[str]:
+    return [key.rpartition(".")[2] for key in writer.keys(partition)]
+
+
+def test_a_broker_serves_what_is_in_a_journal(tmp_path: Path) -> None:
+    broker = KafscaleBroker(tmp_path)
+    writer = TopicWriter(embedded(broker.data_folder), "events", partitions=2)
+    _write_a_journal(writer)
+    _, found = fsck(broker, "--verify")
+    assert problems(found) == []
+    with running_broker(tmp_path) as broker, wire.connect(broker) as connected:
+        for partition in range(2):
+            assert dict(wire.read_all(connected, "events", partition)) == _expected(writer, partition)
+    _, found = fsck(broker, "--verify")
+    assert problems(found) == []
 
 
 async def test_it_works_beside_an_event_loop_and_closes_the_stores(tmp_path: Path) -> None:

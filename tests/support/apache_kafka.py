@@ -49,7 +49,10 @@ class ApacheKafka(ServerProcess):
             return probe.connect_ex((self.host, self.port)) == 0
 
     def _server_properties(self) -> str:
-        values: dict[str, object] = {
+        return "".join(f"{name}={value}\n" for name, value in self._server_values().items())
+
+    def _server_values(self) -> dict[str, object]:
+        return {
             "process.roles": "broker,controller",
             "node.id": 1,
             "controller.quorum.voters": f"1@{self.host}:{self._controller_port}",
@@ -63,4 +66,3 @@ class ApacheKafka(ServerProcess):
             "log.cleaner.dedupe.buffer.size": 2_097_152,  # a JVM of this size has no room for 128 MiB
             **{name.replace("_", "."): value for name, value in self._properties.items()},
         }
-        return "".join(f"{name}={value}\n" for name, value in values.items())

@@ -1,4 +1,4 @@
-"""An independent audit of a data folder: every segment and index read by the format pages alone.
+"""An independent audit of a data folder: every segment, slice and index read by the format pages alone.
 
 It imports nothing of kafscale. `python -m tests.support.audit DATA_FOLDER` prints what it finds.
 """
@@ -13,6 +13,10 @@ from pathlib import Path
 import crc32c
 from kafka.record.default_records import DefaultRecordBatch
 
+from tests.support.audit_journals import AuditError, FoundSlice, find_slices
+
+__all__ = ["Audit", "AuditError", "AuditedSegment", "audit", "main"]
+
 SEGMENT_NAME = re.compile(r"segment-(\d{20})(?:-(\d{20}))?\.kfs")
 SEGMENT_HEADER = struct.Struct(">4sHHqiqi")  # magic, version, flags, base offset, count, created, reserved
 SEGMENT_FOOTER = struct.Struct(">Iq4s")  # CRC-32C of the body, last offset, magic
@@ -20,10 +24,6 @@ INDEX_HEADER = struct.Struct(">4sHiiH")  # magic, version, entries, interval, re
 INDEX_ENTRY = struct.Struct(">qi")  # offset, position
 LEGAL_CODECS = (0, 1, 2, 3, 4)
 BATCH_CODEC_OF_SEGMENT_CODEC = {1: 2, 2: 1, 3: 3, 4: 4}  # gzip and snappy have each other's number
-
-
-class AuditError(AssertionError):
-    """A stored file breaks its format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class AuditedRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedBatch:
-    """One batch as stored. `position`: in the file, in bytes."""
+    """One batch as stored. `position`: in the file, in bytes. `max_timestamp`: Unix milliseconds."""
 
     position: int
     base_offset: int
@@ -49,12 +49,13 @@ class AuditedBatch:
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    max_timestamp: int
     records: tuple[AuditedRecord, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditedSegment:
-    """One `.kfs` file that passed every check."""
+    """One `.kfs` file, or one slice of an entry or of a gathered object (`is_slice`), that passed every check."""
 
     path: Path
     topic: str
@@ -63,14 +64,17 @@ class AuditedSegment:
     last_offset: int
     created_ms: int
     batches: tuple[AuditedBatch, ...]
+    size_bytes: int
+    is_slice: bool = False
 
     @property
     def index_path(self) -> Path:
         return self.path.with_suffix(".index")
 
     @property
-    def has_index(self) -> bool:
-        return self.index_path.exists()
+    def lacks_index(self) -> bool:
+        """True if it needs one: a slice does not."""
+        return not self.is_slice and not self.index_path.exists()
 
     @property
     def leader_epoch(self) -> int:
@@ -79,11 +83,8 @@ class AuditedSegment:
 
     @property
     def is_merged(self) -> bool:
-        return self.path.stem.count("-") == 2
-
-    @property
-    def size_bytes(self) -> int:
-        return self.path.stat().st_size
+        """True if it holds published batches for certain: merged, sealed, or a slice that counts."""
+        return self.is_slice or self.path.stem.count("-") == 2
 
 
 @dataclass(slots=True)
@@ -116,10 +117,10 @@ class Audit:
 
 
 def audit(folder: Path) -> Audit:
-    """Check every segment and index under the folder. Raises `AuditError` at the first broken one."""
+    """Check every segment, slice and index under the folder. Raises `AuditError` at the first broken one."""
     by_partition: dict[tuple[str, int], list[AuditedSegment]] = {}
-    for path in sorted(folder.rglob("*.kfs")):
-        segment = audit_segment(path)
+    found = [audit_segment(path) for path in sorted(folder.rglob("*.kfs"))]
+    for segment in [*found, *map(_audit_slice, find_slices(folder))]:
         by_partition.setdefault((segment.topic, segment.partition), []).append(segment)
     result = Audit()
     for segments in by_partition.values():
@@ -181,10 +182,52 @@ def without_orphans(
 
 def audit_segment(path: Path) -> AuditedSegment:
     """Read one `.kfs`. Raises `AuditError`."""
-    data = path.read_bytes()
     name = SEGMENT_NAME.fullmatch(path.name)
     _require(name is not None, path, "its name is not that of a segment")
     assert name is not None
+    place = path.parent.parent.name, int(path.parent.name)
+    segment = _audit_image(path, path.read_bytes(), place, is_slice=False)
+    base_offset, last_offset = segment.base_offset, segment.last_offset
+    _require(base_offset == int(name.group(1)), path, f"base offset {base_offset} under that name")
+    if name.group(2):
+        _require(last_offset == int(name.group(2)), path, f"last offset {last_offset} under that name")
+    return segment
+
+
+def _audit_slice(found: FoundSlice) -> AuditedSegment:
+    segment = _audit_image(found.path, found.image, (found.topic, found.partition), is_slice=True)
+    batches = segment.batches
+    has = (
+        segment.base_offset,
+        segment.last_offset,
+        sum(len(batch.records) for batch in batches),
+        segment.leader_epoch,
+        max(batch.max_timestamp for batch in batches),
+        None if found.producers is None else tuple(map(_producer, filter(_has_producer, batches))),
+    )
+    says = (
+        found.base_offset,
+        found.last_offset,
+        found.record_count,
+        found.leader_epoch,
+        found.max_timestamp,
+        found.producers,
+    )
+    _require(has == says, found.path, f"{found.topic}-{found.partition}: {has} where its row says {says}")
+    return segment
+
+
+def _has_producer(batch: AuditedBatch) -> bool:
+    return batch.producer_id >= 0
+
+
+def _producer(batch: AuditedBatch) -> tuple[int, int, int, int, int]:
+    """As in a row. Sequences go on at 0 after 2**31 - 1."""
+    last = (batch.base_sequence + batch.last_offset - batch.base_offset) % 2**31
+    return batch.producer_id, batch.producer_epoch, batch.base_sequence, last, batch.base_offset
+
+
+def _audit_image(path: Path, data: bytes, place: tuple[str, int], *, is_slice: bool) -> AuditedSegment:
     least = SEGMENT_HEADER.size + SEGMENT_FOOTER.size
     _require(len(data) > least, path, f"{len(data)} bytes, which is no more than header and footer")
     magic, version, flags, base_offset, count, created_ms, reserved = SEGMENT_HEADER.unpack_from(data)
@@ -197,9 +240,6 @@ def audit_segment(path: Path) -> AuditedSegment:
     _require(reserved == 0, path, f"reserved field {reserved}")
     _require(created_ms > 0, path, f"created at {created_ms}")
     _require(crc32c.crc32c(body) == crc, path, "the body's CRC does not fit")
-    _require(base_offset == int(name.group(1)), path, f"base offset {base_offset} under that name")
-    if name.group(2):
-        _require(last_offset == int(name.group(2)), path, f"last offset {last_offset} under that name")
     batches = tuple(_batches(path, body))
     _require(batches[0].base_offset == base_offset, path, f"first batch at {batches[0].base_offset}")
     _require(batches[-1].last_offset == last_offset, path, f"last batch ends at {batches[-1].last_offset}")
@@ -208,12 +248,14 @@ def audit_segment(path: Path) -> AuditedSegment:
     _check_flags(path, flags, batches)
     return AuditedSegment(
         path=path,
-        topic=path.parent.parent.name,
-        partition=int(path.parent.name),
+        topic=place[0],
+        partition=place[1],
         base_offset=base_offset,
         last_offset=last_offset,
         created_ms=created_ms,
         batches=batches,
+        size_bytes=len(data),
+        is_slice=is_slice,
     )
 
 
@@ -262,6 +304,7 @@ def _batch(path: Path, position: int, data: bytes) -> AuditedBatch:
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,
         base_sequence=batch.base_sequence,
+        max_timestamp=batch.max_timestamp,
         records=records,
     )
 
@@ -278,7 +321,7 @@ def audit_index(segment: AuditedSegment) -> None:
 
     Its entries are exactly those that the format asks for: the first batch, then one per interval.
     """
-    if not segment.has_index:
+    if segment.is_slice or segment.lacks_index:
         return
     path = segment.index_path
     data = path.read_bytes()
@@ -318,7 +361,7 @@ def main(arguments: list[str]) -> int:
     for (topic, partition), segments in sorted(result.partitions().items()):
         records = sum(len(batch.records) for segment in segments for batch in segment.batches)
         size = sum(segment.size_bytes for segment in segments)
-        unindexed = sum(not segment.has_index for segment in segments)
+        unindexed = sum(segment.lacks_index for segment in segments)
         print(
             f"{topic}-{partition}: {len(segments)} segments, {records} records, {size} bytes, "
             f"offsets {segments[0].base_offset}..{segments[-1].last_offset}, {unindexed} without index"

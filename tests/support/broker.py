@@ -3,23 +3,33 @@
 import contextlib
 import http.client
 import os
+import ssl
 import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO, ClassVar
 
+from tests.support import forked
+from tests.support.nightly import IS_NIGHTLY
 from tests.support.ports import free_port
-from tests.support.process import ServerProcess, clean_environment
+from tests.support.process import Process, ServerProcess, clean_environment
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
 HOST = "127.0.0.1"
+KAFSCALE = Path(sys.executable).parent / "kafscale"
 
 
 class KafscaleBroker(ServerProcess):
     """`kafscale serve`. Settings are keyword arguments: flush_interval_ms=0 is KAFSCALE_FLUSH_INTERVAL_MS=0.
 
-    `ready_seconds` is the time from the last start to the first positive `/readyz`.
+    `ready_seconds` is the time from the last start to the first positive `/readyz`. `tls`: for raw connections to
+    `port`, if that is a TLS listener's. In `make test` most brokers are forks of a process that has loaded the
+    modules (`forked`); in `make nightly`, and for tests of the start itself (the fixture `new_processes`), each is a
+    new process.
     """
+
+    forks: ClassVar[bool] = not IS_NIGHTLY
 
     def __init__(self, folder: Path, name: str = "kafscale", **settings: object) -> None:
         super().__init__(name, folder)
@@ -27,6 +37,7 @@ class KafscaleBroker(ServerProcess):
         self.port = free_port()
         self.metrics_port = free_port()
         self.data_folder = folder / "data"
+        self.tls: ssl.SSLContext | None = None
         self.settings = settings
         self.ready_seconds = 0.0
 
@@ -55,7 +66,12 @@ class KafscaleBroker(ServerProcess):
 
     def launch_only(self) -> None:
         """Start it without waiting."""
-        self.launch([str(Path(sys.executable).parent / "kafscale"), "serve"], self.environment())
+        self.launch([str(KAFSCALE), "serve"], self.environment())
+
+    def _begin(self, command: list[str], environment: dict[str, str], log: IO[bytes]) -> Process:
+        if self.forks and command == [str(KAFSCALE), "serve"] and forked.template().serves(environment):
+            return forked.template().start(KAFSCALE, environment, self.folder, self.log_path)
+        return super()._begin(command, environment, log)
 
     def restart(self) -> None:
         """Stop it cleanly and start it on the same folder and ports."""

@@ -4,8 +4,8 @@ import contextlib
 import functools
 import signal
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.ledger import Place, Record, Sent
+from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 from tests.support.topics import CREATE_TOPICS_VERSION, create_topics_request, describe_topic
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
@@ -36,7 +37,20 @@ class ClusterStores:
     s3_bucket: str
     s3_access_key: str
     s3_secret_key: str
-    s3_region: str = "us-east-1"
+    s3_region: str = REGION
+
+    @classmethod
+    def of(
+        cls, etcd_endpoints: Sequence[str], s3: S3Server, *, s3_endpoint: str | None = None
+    ) -> "ClusterStores":
+        """These members of etcd and the server's bucket; `s3_endpoint` stands for a proxy before the server."""
+        return cls(
+            etcd_endpoints=etcd_endpoints,
+            s3_endpoint=s3_endpoint or s3.endpoint,
+            s3_bucket=s3.bucket,
+            s3_access_key=ACCESS_KEY,
+            s3_secret_key=SECRET_KEY,
+        )
 
     def settings(self) -> dict[str, object]:
         """The settings of a broker for these stores."""
@@ -50,11 +64,20 @@ class ClusterStores:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """Further settings of the clients that a cluster's tests run: librdkafka's, and of Java producers."""
+
+    writer: Mapping[str, Any] = field(default_factory=dict)
+    reader: Mapping[str, Any] = field(default_factory=dict)
+    java_writer: Mapping[str, str] = field(default_factory=dict)
+
+
 class Cluster:
     """Brokers 1 to `brokers`, each with ports that stay its own. `settings` are those of all brokers.
 
-    `of_broker`: further settings of one broker, by its id. Without `stores` there can be one broker only, on
-    its embedded stores.
+    `of_broker`: further settings of one broker, by its id. Without `stores` there can be one broker only, on its
+    embedded stores. `make_broker`: takes the arguments of `KafscaleBroker`.
     """
 
     def __init__(
@@ -64,6 +87,7 @@ class Cluster:
         *,
         brokers: int = 3,
         of_broker: Mapping[int, Mapping[str, object]] | None = None,
+        make_broker: Callable[..., KafscaleBroker] = KafscaleBroker,
         **settings: object,
     ) -> None:
         assert stores is not None or brokers == 1, "embedded stores are for one broker"
@@ -77,10 +101,11 @@ class Cluster:
                 **settings,
                 **(of_broker or {}).get(broker_id, {}),
             }
-            self.brokers[broker_id] = KafscaleBroker(
+            self.brokers[broker_id] = make_broker(
                 folder / f"broker-{broker_id}", f"broker-{broker_id}", broker_id=broker_id, **merged
             )
         self._running: set[int] = set()
+        self.clients = ClientSettings()
 
     @property
     def bootstrap(self) -> str:

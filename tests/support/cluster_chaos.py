@@ -21,6 +21,7 @@ from tests.support.object_store_proxy import ObjectStoreProxy
 from tests.support.waiting import PATIENCE_SEC, NotInTimeError, wait_until
 
 TOPIC = "t"
+GROUP = "group"
 PARTITIONS = 6
 PLACES: list[Place] = [(TOPIC, partition) for partition in range(PARTITIONS)]
 LEASE_TTL_S = 2
@@ -78,7 +79,7 @@ class ChaosRun:
             self._loads.append(DirectLoad("direct", cluster, PLACES[:3], history))
         if java and java_missing() is None:
             self._java = [JavaLoad(1, self._folder, cluster, TOPIC, history)]
-        self._group = [GroupReader(f"member-{n}", cluster, PLACES, history, "group") for n in range(2)]
+        self._group = [GroupReader(f"member-{n}", cluster, PLACES, history, GROUP) for n in range(2)]
         self._readers = [
             ClientReader("client", cluster, PLACES, history),
             ClientReader("client-in-zone-b", cluster, PLACES, history, **{"client.rack": ZONES[2]}),

@@ -37,7 +37,14 @@ class ClusterLoad(IdempotentLoad):
     def __init__(
         self, name: str, cluster: Cluster, places: list[Place], history: History, **config: object
     ) -> None:
-        super().__init__(name, cluster, places, history, pause_s=PAUSE_S, **{**IMPATIENT, **config})
+        super().__init__(
+            name,
+            cluster,
+            places,
+            history,
+            pause_s=PAUSE_S,
+            **{**IMPATIENT, **cluster.clients.writer, **config},
+        )
         history.promise(name, Promise.IDEMPOTENT)
 
 
@@ -47,7 +54,7 @@ class RetryingLoad(IdempotentLoad):
     def __init__(
         self, name: str, cluster: Cluster, places: list[Place], history: History, **config: object
     ) -> None:
-        plain = {**IMPATIENT, "enable_idempotence": False, "acks": "all", **config}
+        plain = {**IMPATIENT, **cluster.clients.writer, "enable_idempotence": False, "acks": "all", **config}
         super().__init__(name, cluster, places, history, pause_s=PAUSE_S, **plain)
         self._history = history
         history.promise(name, Promise.SENT_AGAIN)
@@ -108,7 +115,7 @@ class DirectLoad(Load):
             leader = self._cluster.brokers.get(self._cluster.leaders(place[0]).get(place[1], -1))
             if leader is None:
                 raise ConnectionError(f"{place} has no leader")
-            self._connections[place] = wire.Wire(leader.host, leader.port, ANSWER_TIMEOUT_S)
+            self._connections[place] = wire.Wire(leader.host, leader.port, ANSWER_TIMEOUT_S, leader.tls)
         return self._connections[place]
 
     def _answered(self, place: Place, values: list[bytes], answer: Any) -> bool:
@@ -160,11 +167,12 @@ class JavaLoad(ServerProcess):
             "retry.backoff.ms": 20,
             "reconnect.backoff.max.ms": 200,
             "metadata.max.age.ms": 1_000,
+            **cluster.clients.java_writer,
             **{name.replace("_", "."): value for name, value in config.items()},
         }
         self._config_file = folder / f"{self.name}.properties"
         self._config_file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-        self._bootstrap = cluster.bootstrap
+        self._bootstrap = cluster.clients.java_writer.get("bootstrap.servers", cluster.bootstrap)
         self._counted_bytes = 0
         self._acknowledged = 0
         history.promise(self.name, Promise.IDEMPOTENT)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from tests.support import wire
 from tests.support.cluster import AWAY, Cluster
@@ -10,10 +10,13 @@ from tests.support.cluster_load import ANSWER_TIMEOUT_S, IMPATIENT
 from tests.support.history import History, ReaderJournal
 from tests.support.ledger import Place
 from tests.support.load import RECONNECT_SECONDS, Worker
+from tests.support.waiting import wait_until
 
 POLL_S = 0.05
 POLL_RECORDS = 500
 COMMIT_EVERY = 200  # records
+UNUSED_GROUP = "unused"
+"""librdkafka wants one, and looks for its coordinator, also where partitions are assigned by hand."""
 # NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE, UNKNOWN_TOPIC_OR_PARTITION, REQUEST_TIMED_OUT,
 # REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, OFFSET_NOT_AVAILABLE: what a broker may say that comes or goes
 RETRIABLE_FETCH_CODES = (6, 5, 3, 7, 9, 56, 78)
@@ -157,7 +160,7 @@ def _consumer(cluster: Cluster, **config: object) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
-            "group.id": "unused",
+            "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
             "fetch.wait.max.ms": 200,
             "fetch.min.bytes": 2_000,
@@ -165,6 +168,7 @@ def _consumer(cluster: Cluster, **config: object) -> Consumer:
             "reconnect.backoff.max.ms": 200,
             "log_level": 2,
             **impatient,
+            **cluster.clients.reader,
             **config,
         }
     )
@@ -201,4 +205,16 @@ def _read_on(consumer: Consumer, journal: ReaderJournal, message: Message) -> No
     """
     topic, partition = message.topic(), message.partition()
     assert topic is not None and partition is not None
-    consumer.seek(TopicPartition(topic, partition, journal.last((topic, partition)) + 1))
+    place = TopicPartition(topic, partition, journal.last((topic, partition)) + 1)
+
+    def sought() -> bool:
+        """False while the partition is between two states, in which librdkafka refuses to seek."""
+        try:
+            consumer.seek(place)
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError._STATE:
+                raise
+            return False
+        return True
+
+    wait_until(sought, f"{topic}-{partition} may be read on")

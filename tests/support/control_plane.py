@@ -10,12 +10,15 @@ from typing import Any, cast
 from kafscale.clocks import steady_ms
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.leadership import Leadership
+from kafscale.cluster.quota_updates import QuotaUpdates
 from kafscale.cluster.registration import Registration
 from kafscale.cluster.topic_deletion import TopicDeletion
 from kafscale.cluster.topics import Topics
+from kafscale.cluster.user_updates import UserUpdates
 from kafscale.cluster.view import ClusterView
 from kafscale.cluster.view_feeder import ClusterViewFeeder
 from kafscale.formats.features import SUPPORTED
+from kafscale.formats.journal_keys import deleted_prefix
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadataStore
 from kafscale.metadata.model import BrokerRecord, TopicRecord
@@ -31,6 +34,7 @@ from kafscale.serving.metadata_brokers import MetadataBrokers
 from kafscale.serving.read_replicas import ReadReplicas
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
+from tests.support.owners import OneJournal
 from tests.support.waiting import PATIENCE_MS
 
 NAMESPACE = "default"
@@ -94,6 +98,8 @@ class ControlPlane:
     view: ClusterView
     topics: Topics
     features: FeatureUpdates
+    user_updates: UserUpdates
+    quota_updates: QuotaUpdates
     deletion: TopicDeletion
     logs: LogsStandIn
     encoded_topics: EncodedTopics
@@ -112,6 +118,9 @@ class ControlPlane:
                 view=self.view,
                 topics=self.topics,
                 features=self.features,
+                user_updates=self.user_updates,
+                acls=None,
+                quota_updates=self.quota_updates,
                 logs=self.logs,
                 encoded_topics=self.encoded_topics,
                 read_replicas=self.read_replicas,
@@ -126,8 +135,10 @@ class ControlPlane:
     async def keys_under(self, prefix: str) -> list[str]:
         return [item.key for item in (await self.store.range(prefix)).items]
 
-    async def objects_under(self, prefix: str) -> list[str]:
-        return [item.key async for item in self.objects.list(prefix)]
+    async def topic_objects(self) -> list[str]:
+        """The objects of topics, with those of topics that were deleted."""
+        markers = deleted_prefix(NAMESPACE)
+        return [item.key async for item in self.objects.list("") if not item.key.startswith(markers)]
 
 
 def memory_stores(max_operations: int = 128) -> tuple[MemoryMetadataStore, MemoryObjectStore]:
@@ -163,7 +174,7 @@ async def control_plane(
     )
     registration = Registration(store, lease_ttl_sec=60)
     await registration.register(broker_record)
-    leadership = Leadership(store, settings.broker_id, lambda: registration.lease)
+    leadership = Leadership(store, settings.broker_id, lambda: registration.lease, OneJournal())
     await view.ready()
     await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
     logs = LogsStandIn(view, leadership)
@@ -187,6 +198,8 @@ async def control_plane(
         view=view,
         topics=topics,
         features=FeatureUpdates(faulty_store(store), view, retry_delay_sec=0.001),
+        user_updates=UserUpdates(faulty_store(store), view, max_users=10, retry_delay_sec=0.001),
+        quota_updates=QuotaUpdates(faulty_store(store), view, max_entities=10, retry_delay_sec=0.001),
         deletion=deletion,
         logs=logs,
         encoded_topics=EncodedTopics(view, read_replicas),

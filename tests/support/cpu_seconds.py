@@ -13,6 +13,8 @@ from typing import NamedTuple
 import pytest
 from _pytest.terminal import TerminalReporter
 
+from tests.support import forked
+
 MOST = 10.0  # CPU seconds of one file in `make test`: what needs more has a long form in `make nightly`
 SHOWN = 5
 PROPERTY = "cpu_seconds"
@@ -31,7 +33,8 @@ by_file: dict[str, Used] = defaultdict(lambda: Used(0, 0))
 def used() -> Used:
     """What this process has used so far."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
-    return Used(own.ru_utime + own.ru_stime, children.ru_utime + children.ru_stime)
+    ended = children.ru_utime + children.ru_stime + forked.cpu_of_reaped
+    return Used(own.ru_utime + own.ru_stime, ended)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -24,6 +24,7 @@ Partitions = frozenset[Partition]
 
 CALL_TIMEOUT_S = 120.0
 POLL_MS = 50
+SETTLE_SEC = 10.0
 # Quick to notice a rebalance, slow to be removed: only a member that a test stops on purpose leaves its group.
 COMMON_SETTINGS: Mapping[str, Any] = {
     "session_timeout_ms": 30_000,
@@ -181,13 +182,19 @@ class _BlockingMember(GroupMember):
                 else:
                     self._poll(consumer)
                     self.assignment = _plain(consumer.assignment())
+            self._settle(consumer)
         finally:
             consumer.close()
             self.assignment = frozenset()
 
+    def _settle(self, consumer: Any) -> None:
+        """Bring the consumer into a state in which it can be closed."""
+
 
 class LibrdkafkaMember(_BlockingMember):
     """confluent-kafka. A record's offset is stored for the auto commit after the record was handled."""
+
+    _is_joining = False
 
     def _open(self) -> Consumer:
         settings = {
@@ -207,13 +214,28 @@ class LibrdkafkaMember(_BlockingMember):
         if self._partitions is not None:
             consumer.assign([TopicPartition(*one) for one in self._partitions])
         else:
+            self._is_joining = True
             consumer.subscribe(
                 [self._pattern] if self._pattern else self._topics,
-                on_assign=lambda _, partitions: self._note_change("assigned", partitions),
-                on_revoke=lambda _, partitions: self._note_change("revoked", partitions),
-                on_lost=lambda _, partitions: self._note_change("lost", partitions),
+                on_assign=lambda _, partitions: self._note_rebalance("assigned", partitions),
+                on_revoke=lambda _, partitions: self._note_rebalance("revoked", partitions),
+                on_lost=lambda _, partitions: self._note_rebalance("lost", partitions),
             )
         return consumer
+
+    def _note_rebalance(self, kind: str, partitions: Iterable[Any]) -> None:
+        self._is_joining = kind != "assigned"
+        self._note_change(kind, partitions)
+
+    def _settle(self, consumer: Consumer) -> None:
+        """Poll until a join that is under way has ended, if it ends soon.
+
+        librdkafka may wait for itself without end, with Python's lock held, when an assignment arrives while it
+        closes (2.16.0: `rd_kafka_assign` from the callback).
+        """
+        deadline = time.monotonic() + SETTLE_SEC
+        while self._is_joining and time.monotonic() < deadline:
+            self._poll(consumer)
 
     def _poll(self, consumer: Consumer) -> None:
         message = consumer.poll(POLL_MS / 1000)

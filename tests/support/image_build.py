@@ -20,7 +20,7 @@ from tests.support.dockerfile import Instruction, Stage, context_files, expand, 
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 PYTHON = "3.11"
-STEP_SECONDS = 500.0
+STEP_SECONDS = 1800.0
 # The machine's access to package registries is not the image's.
 _MACHINE = (
     "PIP_",

@@ -28,6 +28,7 @@ from kafscale.settings.broker import CompressionCodec, Settings
 from kafscale.settings.kinds import Address
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
+from tests.support.sealing import seal
 from tests.support.topics import create_topics_request
 from tests.support.waiting import PATIENCE_SEC
 
@@ -209,6 +210,10 @@ class InProcessBroker:
         assert found is not None
         return found
 
+    async def seal(self, topic: str, index: int = 0) -> None:
+        """Make a segment of what the journal has of the partition."""
+        await seal(self.process.serving.log_parts, self.partition(topic, index))
+
     def forget_cached(self, topic: str, index: int = 0) -> None:
         """Make the next fetch of the partition a cold one."""
         self.process.serving.reader.forget(self.partition(topic, index))
@@ -262,12 +267,12 @@ async def in_process_broker(
     """A running broker. By default it flushes at once, keeps batches as they come, and reads nothing ahead.
 
     Every client is sent batches as they are stored, unless `codec_clients` says otherwise. With a flush interval
-    nothing is flushed before its time unless `early_flushes` says so.
+    nothing is flushed before its time unless `flushes_per_sec` says so.
     """
     values: dict[str, Any] = {
         "broker_addr": Address("127.0.0.1", 0),
         "flush_interval_ms": 0,
-        "early_flushes": 0,
+        "flushes_per_sec": 0,
         "codec_clients": ("*",),
         "compression_codec": CompressionCodec.PRODUCER,
         "read_ahead_segments": 0,

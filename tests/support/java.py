@@ -24,6 +24,7 @@ CLASS_PATH = f"{KAFKA_LIBS}/*"
 TOOL_SERVER = ROOT / "tests/compat/java/ToolServer.java"
 
 TOPICS = "org.apache.kafka.tools.TopicCommand"
+ACLS = "org.apache.kafka.tools.AclCommand"
 CONFIGS = "kafka.admin.ConfigCommand"
 GET_OFFSETS = "org.apache.kafka.tools.GetOffsetShell"
 CONSOLE_PRODUCER = "org.apache.kafka.tools.ConsoleProducer"
@@ -144,9 +145,12 @@ class ToolServer(JavaServer):
         return ToolResult(exit_code=reply["exit"], out=reply["out"], err=reply["err"])
 
     def produce(
-        self, topic: str, records: Sequence[JavaRecord], config: Mapping[str, object]
+        self, topic: str, records: Sequence[JavaRecord], config: Mapping[str, object], pause_ms: int = 0
     ) -> list[dict[str, Any]]:
-        """Send all, flush, and return for each `partition`, `offset`, `timestamp`, or `error` and `message`."""
+        """Send all, with a pause after each, and flush.
+
+        Returns for each `partition`, `offset`, `timestamp`, or `error` and `message`.
+        """
         rows = [
             {
                 "partition": record.partition,
@@ -157,20 +161,24 @@ class ToolServer(JavaServer):
             }
             for record in records
         ]
-        results: list[dict[str, Any]] = self._client("produce", config, topic=topic, records=rows)["results"]
+        reply = self._client("produce", config, topic=topic, records=rows, pause_ms=pause_ms)
+        results: list[dict[str, Any]] = reply["results"]
         return results
 
     def consume(
         self,
         topic: str,
-        partition: int,
+        partition: int | None,
         count: int,
         config: Mapping[str, object],
         *,
         offset: int = 0,
         timeout_s: float = PATIENCE_SEC,
     ) -> list[JavaRecord]:
-        """`count` records from the offset on; fewer if the time is over."""
+        """`count` records from the offset on; fewer if the time is over.
+
+        Without a partition the consumer subscribes to the topic as a member of the group in `config`.
+        """
         reply = self._client(
             "consume", config, topic=topic, partition=partition, offset=offset, count=count,
             timeout_ms=int(timeout_s * 1000),

@@ -13,10 +13,10 @@ from typing import Any
 import urllib3
 
 from tests.support.kube_access import Access
+from tests.support.waiting import PATIENCE_SEC
 
 Manifest = dict[str, Any]
 
-REQUEST_SECONDS = 30.0
 FIELD_MANAGER = "tests"
 
 _MERGE = "application/merge-patch+json"
@@ -248,7 +248,7 @@ class KubeApi:
         body: object = None,
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
-        read_s: float = REQUEST_SECONDS,
+        read_s: float = PATIENCE_SEC,
     ) -> urllib3.BaseHTTPResponse:
         """Raises `ApiRefusalError`."""
         url = self.access.server + path
@@ -259,7 +259,7 @@ class KubeApi:
             url,
             body=None if body is None else json.dumps(body).encode(),
             headers=self._headers | {"content-type": content_type},
-            timeout=urllib3.Timeout(connect=5.0, read=read_s),
+            timeout=urllib3.Timeout(connect=PATIENCE_SEC, read=read_s),
             preload_content=False,
         )
         if answer.status >= http.HTTPStatus.BAD_REQUEST:

@@ -18,9 +18,8 @@ from tests.support.kube_access import HOST, Access, Authority
 from tests.support.kube_api import SERVICE_ACCOUNT, ApiRefusalError, KubeApi
 from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import NotInTimeError, wait_until
+from tests.support.waiting import PATIENCE_SEC, NotInTimeError, wait_until
 
-START_SECONDS = 90.0  # four to six on a machine of two cores
 ADMINS = "system:masters"
 TOKEN_SECONDS = 3600
 
@@ -48,7 +47,7 @@ class ApiServer(ServerProcess):
             server=f"https://{HOST}:{self.port}", ca=self._authority.certificate, certificate=certificate
         )
 
-    def start(self, timeout_s: float = START_SECONDS) -> None:
+    def start(self, timeout_s: float = PATIENCE_SEC) -> None:
         """Start it and wait until it is ready: with the default roles of Kubernetes."""
         keys = self._authority
         command = [
@@ -122,7 +121,7 @@ class ControlPlane:
         self.etcd.start()
         self.server.start()
         self.controllers.start()
-        _wait(self.controllers, self._has_default_account, f"{self.controllers.name} works", START_SECONDS)
+        _wait(self.controllers, self._has_default_account, f"{self.controllers.name} works", PATIENCE_SEC)
 
     def restart_controllers(self) -> None:
         """After an outage of the API server a controller may wait up to a minute; new ones start at once."""

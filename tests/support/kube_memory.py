@@ -8,7 +8,7 @@ from typing import Any
 
 from kafscale.operator import api_names
 from kafscale.operator.errors import KubeRefusedError
-from kafscale.operator.kube.kinds import CLUSTER, TOPIC, Kind
+from kafscale.operator.kube.kinds import CLUSTER, TOPIC, Kind, kind_of
 
 Manifest = dict[str, Any]
 
@@ -17,7 +17,7 @@ _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class KubeMemory:
-    """The part that `TopicApi` needs. `events`: reason and message of each, in order.
+    """The part that `ResourceApi` needs. `events`: reason and message of each, in order.
 
     `after_next_put` is called once, when a status was written and before its writer knows.
     """
@@ -103,9 +103,9 @@ class KubeMemory:
 
     async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Manifest:
         assert body is not None
-        name = body["metadata"]["name"]
-        assert (method, path) == ("PUT", TOPIC.path(NAMESPACE, name, "status"))
-        found = self._objects.get((TOPIC.plural, name))
+        name, kind = body["metadata"]["name"], kind_of(body["apiVersion"], body["kind"])
+        assert (method, path) == ("PUT", kind.path(NAMESPACE, name, "status"))
+        found = self._objects.get((kind.plural, name))
         if found is None:
             raise KubeRefusedError(404, "NotFound", name)
         if body["metadata"]["resourceVersion"] != found["metadata"]["resourceVersion"]:
@@ -117,6 +117,17 @@ class KubeMemory:
         if callback is not None:
             callback()
         return given
+
+    async def apply(self, manifest: Mapping[str, Any]) -> Manifest:
+        """The whole object becomes the manifest; other field managers are left out."""
+        kind = kind_of(manifest["apiVersion"], manifest["kind"])
+        key = kind.plural, manifest["metadata"]["name"]
+        before = self._objects.get(key, {"metadata": {"uid": f"uid-{next(self._numbers)}"}})
+        found = copy.deepcopy(dict(manifest))
+        found["metadata"]["uid"] = before["metadata"]["uid"]
+        self._objects[key] = found
+        self._touch(found)
+        return copy.deepcopy(found)
 
     async def event(self, about: Mapping[str, Any], reason: str, message: str, *, warning: bool) -> None:
         self.events.append((reason, message))

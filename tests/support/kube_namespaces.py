@@ -10,8 +10,6 @@ from tests.support.kube_api import NAMESPACE, POD, SERVICE_ACCOUNT, ApiRefusalEr
 from tests.support.kube_definitions import custom_kinds
 from tests.support.waiting import wait_until
 
-REMOVAL_SECONDS = 60.0
-ACCOUNT_SECONDS = 60.0  # the controllers may just be starting
 _numbers = itertools.count(1)
 
 
@@ -26,7 +24,7 @@ def new_namespace(
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     try:
         account = f"{api.namespace} has an account for pods"
-        wait_until(lambda: api.find(SERVICE_ACCOUNT, "default"), account, ACCOUNT_SECONDS)
+        wait_until(lambda: api.find(SERVICE_ACCOUNT, "default"), account)
         yield api
     finally:
         remove_namespace(api)
@@ -40,7 +38,7 @@ def remove_namespace(api: KubeApi) -> None:
     api.delete(NAMESPACE, api.namespace)  # from now on no object can be created in it
     for kind in [POD, *custom_kinds(api)]:
         what = f"every {kind.kind} of {api.namespace} is gone"
-        wait_until(functools.partial(_none_left, api, kind), what, REMOVAL_SECONDS)
+        wait_until(functools.partial(_none_left, api, kind), what)
 
 
 def _none_left(api: KubeApi, kind: Kind) -> bool:

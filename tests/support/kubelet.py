@@ -199,6 +199,9 @@ class Kubelet:
             change = {"metadata": {"uid": metadata["uid"]}, "status": status}
             written = self._api.patch(POD, metadata["name"], change, metadata["namespace"], "status")
             self._pods[metadata["uid"]] = written
+            # Deleted between our read and our write: the event of that is older than what is known now.
+            if "deletionTimestamp" in written["metadata"].keys() - metadata.keys():
+                self._settle(written)
 
     def _fate(self, pod: Manifest) -> Fate:
         decided = [r for r in self._rules if fnmatch.fnmatchcase(pod["metadata"]["name"], r.pattern)]

@@ -79,4 +79,7 @@ def next_error(consumer: Consumer) -> KafkaError:
 
 
 def _dotted(config: dict[str, object]) -> dict[str, object]:
-    return {name if name == "log_level" else name.replace("_", "."): value for name, value in config.items()}
+    return {
+        name if name in ("log_level", "stats_cb") else name.replace("_", "."): value
+        for name, value in config.items()
+    }

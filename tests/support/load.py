@@ -1,6 +1,7 @@
 """Producers that keep writing while brokers start and stop, and enter every acknowledgement in a ledger."""
 
 import itertools
+import json
 import threading
 import time
 from typing import Any
@@ -86,7 +87,13 @@ class IdempotentLoad(Load):
         self._config = {**CLIENT_CONFIG, **config}
 
     def run(self) -> None:
-        client = librdkafka.producer(self.broker, **self._config)
+        statistics: list[str] = []
+
+        def keep(text: str) -> None:
+            statistics[:] = [text]
+
+        told = {"statistics_interval_ms": 5_000, "stats_cb": keep}
+        client = librdkafka.producer(self.broker, **self._config, **told)
         for number in itertools.count():
             if self._stopping.is_set():
                 break
@@ -98,7 +105,9 @@ class IdempotentLoad(Load):
                 client.poll(0.05)
         unanswered = client.flush(90)
         if unanswered:
-            self.ledger.fail(f"{self.name}: {unanswered} records were not answered within 90 s")
+            self.ledger.fail(
+                f"{self.name}: {unanswered} records were not answered within 90 s: {_waiting(statistics)}"
+            )
 
     def _send(self, client: Producer, topic: str, partition: int, value: bytes) -> None:
         def report(error: KafkaError | None, message: Message) -> None:
@@ -116,6 +125,26 @@ class IdempotentLoad(Load):
     def given_up(self, topic: str, partition: int, value: bytes, error: KafkaError) -> None:
         """The client will not retry."""
         self.ledger.fail(f"{self.name}: {topic}-{partition}: {error}")
+
+
+def _waiting(statistics: list[str]) -> dict[str, Any]:
+    """What librdkafka says of the brokers, and of the partitions that have records left."""
+    if not statistics:
+        return {}
+    told = json.loads(statistics[-1])
+    brokers = {one["name"]: (one["state"], one["waitresp_cnt"]) for one in told["brokers"].values()}
+    partitions = {
+        f"{topic}-{index}": {name: part[name] for name in _OF_PARTITION}
+        for topic, one in told["topics"].items()
+        for index, part in one["partitions"].items()
+        if part["msgq_cnt"] or part["xmit_msgq_cnt"] or part["msgs_inflight"]
+    }
+    return {"brokers": brokers, "partitions": partitions, "eos": told.get("eos")}
+
+
+_OF_PARTITION = (
+    "broker", "leader", "msgq_cnt", "xmit_msgq_cnt", "msgs_inflight", "next_ack_seq", "next_err_seq", "acked_msgid",
+)  # fmt: skip
 
 
 class PipelinedLoad(Load):

@@ -15,8 +15,8 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 PROGRESS_TIMEOUT_S = PATIENCE_SEC
 WRITES = frozenset({"PUT", "POST"})
 UPLOADS = frozenset({"PUT"})
-SEGMENTS = r"\.kfs$"
-HELD_UPLOADS = 5  # one of most partitions, led by any broker
+ENTRIES = r"\.entry$"
+HELD_UPLOADS = 3  # one of each broker, or several of one
 
 
 class Etcd(Protocol):
@@ -201,9 +201,9 @@ def asleep_before_publishing(scene: Scene) -> None:
 
 @contextlib.contextmanager
 def _held_uploads(scene: Scene, kind: FaultKind) -> Iterator[None]:
-    """Some uploads of segments are held back, also after the block."""
+    """Some flushes are held back, also after the block."""
     seconds = (2 * scene.lease_ttl_s, 5 * scene.lease_ttl_s)  # unless they are released
-    held = Fault(kind=kind, methods=UPLOADS, pattern=SEGMENTS, seconds=seconds)
+    held = Fault(kind=kind, methods=UPLOADS, pattern=ENTRIES, seconds=seconds)
     with scene.proxy.fault(held):
         wait_until(lambda: scene.proxy.held >= HELD_UPLOADS, "uploads are held back", PROGRESS_TIMEOUT_S)
         yield

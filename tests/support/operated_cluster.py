@@ -5,11 +5,10 @@ from typing import Any
 
 from kafscale.operator import api_names
 from tests.support.kube_api import EVENT, POD, STATEFUL_SET, Kind, KubeApi, Manifest
-from tests.support.waiting import NotInTimeError, wait_until
+from tests.support.waiting import PATIENCE_SEC, NotInTimeError, wait_until
 
 CLUSTER = Kind(api_names.API_VERSION, api_names.CLUSTER)
 CLUSTER_ROLE_BINDING = Kind("rbac.authorization.k8s.io/v1", "ClusterRoleBinding")
-PASS_SECONDS = 40.0  # more than the operator's own clock, so that every timed step is seen
 
 
 class OperatedCluster:
@@ -40,7 +39,7 @@ class OperatedCluster:
         conditions: list[Manifest] = self.status().get("conditions", [])
         return next((each for each in conditions if each["type"] == kind), {})
 
-    def wait_phase(self, phase: str, timeout_s: float = PASS_SECONDS) -> Manifest:
+    def wait_phase(self, phase: str, timeout_s: float = PATIENCE_SEC) -> Manifest:
         """Wait until it is in that phase as of the newest specification; its status."""
 
         def is_there() -> bool:
@@ -52,7 +51,7 @@ class OperatedCluster:
         self.wait(is_there, f"phase {phase}", timeout_s)
         return self.status()
 
-    def wait(self, condition: Callable[[], object], what: str, timeout_s: float = PASS_SECONDS) -> None:
+    def wait(self, condition: Callable[[], object], what: str, timeout_s: float = PATIENCE_SEC) -> None:
         """`wait_until`, with the cluster's status if it fails."""
         try:
             wait_until(condition, what, timeout_s)

@@ -23,6 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from kafscale.operator import api_names
+from kafscale.operator.resource_reconciler import AGAIN_SEC
 from tests.support.cluster import Cluster, ClusterStores
 from tests.support.etcd_server import EtcdServer
 from tests.support.kube_api import EVENT, SECRET, Kind, KubeApi, Manifest
@@ -33,10 +34,8 @@ from tests.support.waiting import PATIENCE_SEC, NotInTimeError, wait_until
 CLUSTER = Kind(api_names.API_VERSION, api_names.CLUSTER)
 TOPIC = Kind(api_names.API_VERSION, api_names.TOPIC)
 
-WATCH_SECONDS = 20.0
-"""Less than the time between periodic checks: what happens by then was noticed."""
-
-KAFKA_SECONDS = 20.0
+WATCH_SECONDS = 0.9 * AGAIN_SEC
+"""Less than the time between periodic passes: what happens by then was noticed."""
 
 
 class OperatedTopics:
@@ -47,13 +46,7 @@ class OperatedTopics:
         self._etcd = etcd
         self._s3 = s3
         self.prefix = f"/{folder.name}/{api.namespace}"
-        stores = ClusterStores(
-            etcd_endpoints=[etcd.endpoint],
-            s3_endpoint=s3.endpoint,
-            s3_bucket=s3.bucket,
-            s3_access_key=ACCESS_KEY,
-            s3_secret_key=SECRET_KEY,
-        )
+        stores = ClusterStores.of([etcd.endpoint], s3)
         self.brokers = Cluster(
             folder,
             stores,
@@ -129,19 +122,21 @@ class OperatedTopics:
             seen = (status.get("phase"), status.get("observedGeneration"))
             return bool(seen == (phase, found["metadata"]["generation"]))
 
-        self.wait(is_there, f"{name} is {phase}", timeout_s, name)
+        self.wait(is_there, f"{name} is {phase}", name, timeout_s)
         return self.status(name)
 
     def wait_reason(self, name: str, reason: str, timeout_s: float = WATCH_SECONDS) -> str:
         """Wait until the condition has that reason; its message."""
-        self.wait(lambda: self.ready(name)[0] == reason, f"{name} says {reason}", timeout_s, name)
+        self.wait(lambda: self.ready(name)[0] == reason, f"{name} says {reason}", name, timeout_s)
         return self.ready(name)[1]
 
     def wait_gone(self, name: str, timeout_s: float = WATCH_SECONDS) -> None:
         """Wait until there is no such resource."""
-        self.wait(lambda: self.api.find(TOPIC, name) is None, f"{name} is gone", timeout_s, name)
+        self.wait(lambda: self.api.find(TOPIC, name) is None, f"{name} is gone", name, timeout_s)
 
-    def wait(self, condition: Callable[[], object], what: str, timeout_s: float, name: str) -> None:
+    def wait(
+        self, condition: Callable[[], object], what: str, name: str, timeout_s: float = WATCH_SECONDS
+    ) -> None:
         """`wait_until`, with the topic's status if it fails."""
         try:
             wait_until(condition, what, timeout_s)
@@ -184,41 +179,41 @@ class OperatedTopics:
 
     def kafka_topics(self) -> dict[str, int]:
         """The number of partitions of each topic."""
-        topics = self.admin.list_topics(timeout=KAFKA_SECONDS).topics
+        topics = self.admin.list_topics(timeout=PATIENCE_SEC).topics
         return {name: len(found.partitions) for name, found in topics.items()}
 
     def kafka_id(self, name: str) -> str:
         """The topic's id, as Kafka writes it: URL-safe, unlike librdkafka's."""
-        described = self.admin.describe_topics(TopicCollection([name]))[name].result(KAFKA_SECONDS)
+        described = self.admin.describe_topics(TopicCollection([name]))[name].result(PATIENCE_SEC)
         return str(described.topic_id).translate(str.maketrans("+/", "-_"))
 
     def kafka_configs(self, name: str) -> dict[str, str]:
         """The configs that were set on the topic."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self.admin.describe_configs([resource])[resource].result(KAFKA_SECONDS)
+        entries = self.admin.describe_configs([resource])[resource].result(PATIENCE_SEC)
         own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         return {key: entry.value for key, entry in entries.items() if entry.source == own}
 
     def kafka_make(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> None:
         topic = NewTopic(name, partitions, config=dict(configs or {}))
-        self.admin.create_topics([topic])[name].result(KAFKA_SECONDS)
+        self.admin.create_topics([topic])[name].result(PATIENCE_SEC)
 
     def kafka_set(self, name: str, key: str, value: str) -> None:
         entry = ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
-        self.admin.incremental_alter_configs([resource])[resource].result(KAFKA_SECONDS)
+        self.admin.incremental_alter_configs([resource])[resource].result(PATIENCE_SEC)
 
     def kafka_grow(self, name: str, partitions: int) -> None:
-        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(KAFKA_SECONDS)
+        self.admin.create_partitions([NewPartitions(name, partitions)])[name].result(PATIENCE_SEC)
 
     def kafka_send(self, name: str, value: str) -> None:
         """A record, acknowledged on return."""
         producer = Producer({"bootstrap.servers": self.brokers.bootstrap})
         producer.produce(name, value.encode(), partition=0)
-        assert producer.flush(KAFKA_SECONDS) == 0
+        assert producer.flush(PATIENCE_SEC) == 0
 
     def kafka_delete(self, name: str) -> None:
-        self.admin.delete_topics([name], operation_timeout=KAFKA_SECONDS)[name].result(KAFKA_SECONDS)
+        self.admin.delete_topics([name], operation_timeout=PATIENCE_SEC)[name].result(PATIENCE_SEC)
 
 
 __all__ = ["CLUSTER", "SECRET", "TOPIC", "OperatedTopics"]

@@ -6,6 +6,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from kafscale.operator import api_names
@@ -15,11 +16,10 @@ from tests.support.kube_api import LEASE, SERVICE_ACCOUNT, ApiRefusalError, Kind
 from tests.support.kube_control_plane import ControlPlane
 from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 RELEASE = "test"
 IMAGE = "kafscale:test"
-START_SECONDS = 60.0
 
 _RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 _numbers = itertools.count(1)
@@ -45,7 +45,7 @@ class OperatorProcess(ServerProcess):
 
     def page(self, path: str) -> str:
         """The response of its health endpoint."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=PATIENCE_SEC) as answer:
             return str(answer.read().decode())
 
 
@@ -78,10 +78,12 @@ class Operators:
         for manifest in self._rights:
             self._api.apply(manifest)
 
-    def replica(self, name: str = "operator") -> OperatorProcess:
-        """One more, not started."""
+    def replica(self, name: str = "operator", server: str | None = None) -> OperatorProcess:
+        """One more, not started. `server`: another URL of the API server, such as a proxy's."""
         pod = self.deployment["spec"]["template"]["spec"]
         access: Access = self._plane.service_account(self._api.namespace, pod["serviceAccountName"])
+        if server is not None:
+            access = replace(access, server=server)
         kubeconfig = self._plane.write_kubeconfig(
             access, f"{self._api.namespace}-{name}-{next(_numbers)}", self._api.namespace
         )

@@ -7,11 +7,22 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from tests.support.waiting import PATIENCE_SEC
 
 LOG_TAIL_BYTES = 12_000
+
+
+class Process(Protocol):
+    """What a `ServerProcess` uses of `subprocess.Popen`."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+    def send_signal(self, sig: signal.Signals, /) -> None: ...
 
 
 class ServerProcess:
@@ -24,7 +35,7 @@ class ServerProcess:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.log_path = folder / f"{name}.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
 
     @property
     def pid(self) -> int:
@@ -42,16 +53,19 @@ class ServerProcess:
         with self._log() as log:
             log.write(f"--- {' '.join(command)[-300:]}\n".encode())
             log.flush()
-            self._process = subprocess.Popen(
-                list(command),
-                env=dict(environment),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                start_new_session=True,
-            )
+            self._process = self._begin(list(command), dict(environment), log)
         ServerProcess.started.append(self)
+
+    def _begin(self, command: list[str], environment: dict[str, str], log: IO[bytes]) -> Process:
+        return subprocess.Popen(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+            start_new_session=True,
+        )
 
     def send_signal(self, number: signal.Signals) -> None:
         self._running().send_signal(number)
@@ -98,7 +112,7 @@ class ServerProcess:
     def log_tail(self) -> str:
         return f"--- log of {self.name}, its end:\n{self.log_text()[-LOG_TAIL_BYTES:]}"
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Process:
         if self._process is None:
             raise AssertionError(f"{self.name} was never started")
         return self._process

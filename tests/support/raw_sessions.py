@@ -207,7 +207,8 @@ class StaleLeader:
         try:
             for _ in range(2):
                 _, answer = wire.receive_produce(self._connection)
-                assert (answer.error_code, answer.base_offset) == (NOT_LEADER_OR_FOLLOWER, -1)
+                told = answer.error_code, answer.base_offset
+                assert told == (NOT_LEADER_OR_FOLLOWER, -1), f"error and offset {told}"
         except wire.ConnectionEndedError:
             pass  # it may end the connection as well: that promises nothing either
         finally:

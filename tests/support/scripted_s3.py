@@ -19,9 +19,8 @@ from xml.sax.saxutils import escape, unescape
 
 from tests.support.http_stream import Head, HttpStreamError, read_head, request_body
 from tests.support.scripted_uploads import MARK, ScriptedUploads
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.tcp_server import HOST, TcpServer
 
-HOST = "127.0.0.1"
 BUCKET = "records"
 
 
@@ -64,7 +63,10 @@ def error(status: int, code: str, **headers: str) -> Answer:
 class ScriptedS3:
     """The server. `script` is used up answer by answer, `requests` is what came, in that order."""
 
-    def __init__(self, *, ignores_conditions: bool = False, scheme: str = "http") -> None:
+    def __init__(
+        self, *, ignores_conditions: bool = False, scheme: str = "http", bucket: str = BUCKET
+    ) -> None:
+        self.bucket = bucket
         self.objects: dict[str, bytes] = {}
         self.script: deque[Answer] = deque()
         self.uploads = ScriptedUploads(self.objects, ignores_conditions=ignores_conditions)
@@ -76,15 +78,13 @@ class ScriptedS3:
         self.begun = asyncio.Event()  # a request whose body was not read yet, or that is held
         self._scheme = scheme
         self._ignores_conditions = ignores_conditions
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: set[asyncio.StreamWriter] = set()
         self.pause_sec = 0.0  # before every answer
 
     @property
     def settings(self) -> dict[str, str]:
         """A store's settings for it, as environment variables."""
         return {
-            "KAFSCALE_S3_BUCKET": BUCKET,
+            "KAFSCALE_S3_BUCKET": self.bucket,
             "KAFSCALE_S3_ENDPOINT": f"{self._scheme}://{HOST}:{self.port}",
             "KAFSCALE_S3_REGION": "us-east-1",
             "KAFSCALE_S3_ACCESS_KEY": "key",
@@ -101,30 +101,11 @@ class ScriptedS3:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        self._writers.add(writer)
-        try:
+        with contextlib.suppress(HttpStreamError):  # the client is done with it
             while (head := await read_head(reader)) is not None:
                 self.begun.set()
                 if not await self._answer(head, reader, writer):
                     break
-        except (HttpStreamError, ConnectionError, asyncio.CancelledError):
-            return  # the client, or the test, is done with it
-        finally:
-            self._tasks.discard(task)
-            writer.close()
-
-    async def close(self) -> None:
-        """Break all connections, also those that were accepted a moment ago."""
-        await asyncio.sleep(0)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        for writer in self._writers:
-            writer.transport.abort()
-        await asyncio.sleep(0)
 
     async def _answer(self, head: Head, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """True if the connection may carry another request."""
@@ -136,7 +117,7 @@ class ScriptedS3:
         try:
             if answer.how is How.HOLD and answer.status is None and not answer.body:
                 await asyncio.Event().wait()  # the body stays unread as well
-            request = await _request(head, reader)
+            request = await _request(head, reader, self.bucket)
             self.requests.append(request)
             await asyncio.sleep(self.pause_sec)
         finally:
@@ -196,37 +177,48 @@ class ScriptedS3:
         query = parse_qs(request.query)
         prefix = query.get("prefix", [""])[0]
         after = query.get("continuation-token", query.get("start-after", [""]))[0]
+        if self.bucket.endswith("--x-s3"):
+            return self._directory_listing(prefix, after, "start-after" in query)
         keys = sorted(key for key in self.objects if key.startswith(prefix) and key > after)
         page = keys[:1000]
-        more = (
-            f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>" if len(keys) > 1000 else ""
-        )
+        return self._page(page, page[-1] if len(keys) > 1000 else "")
+
+    def _directory_listing(self, prefix: str, after: str, starts_after: bool) -> Answer:
+        """As S3 Express One Zone lists: in no order, by whole folders, from the beginning."""
+        if starts_after or (prefix and not prefix.endswith("/")):
+            return error(400, "InvalidArgument")
+        keys = sorted((key for key in self.objects if key.startswith(prefix)), key=lambda key: key[::-1])
+        first = int(after or 0)
+        return self._page(keys[first : first + 1000], str(first + 1000) if len(keys) > first + 1000 else "")
+
+    def _page(self, keys: list[str], next_token: str) -> Answer:
+        more = next_token and f"<NextContinuationToken>{escape(next_token)}</NextContinuationToken>"
         entries = "".join(
             f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
             f"<Size>{len(self.objects[key])}</Size></Contents>"
-            for key in page
+            for key in keys
         )
         return Answer(status=200, body=f"<ListBucketResult>{more}{entries}</ListBucketResult>".encode())
 
 
 @asynccontextmanager
 async def scripted_s3(
-    *, ignores_conditions: bool = False, tls: ssl.SSLContext | None = None
+    *, ignores_conditions: bool = False, tls: ssl.SSLContext | None = None, bucket: str = BUCKET
 ) -> AsyncIterator[ScriptedS3]:
     """A server that runs in the block."""
-    scripted = ScriptedS3(ignores_conditions=ignores_conditions, scheme="http" if tls is None else "https")
-    server = await asyncio.start_server(scripted.serve, HOST, 0, ssl=tls)
-    scripted.port = server.sockets[0].getsockname()[1]
+    scripted = ScriptedS3(
+        ignores_conditions=ignores_conditions, scheme="http" if tls is None else "https", bucket=bucket
+    )
+    server = TcpServer(scripted.serve, tls=tls)
+    await server.listen()
+    scripted.port = server.port
     try:
         yield scripted
     finally:
-        server.close()
-        await scripted.close()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(server.wait_closed(), PATIENCE_SEC)
+        await server.close()
 
 
-async def _request(head: Head, reader: asyncio.StreamReader) -> Request:
+async def _request(head: Head, reader: asyncio.StreamReader, bucket: str) -> Request:
     body = b"".join([piece async for piece in request_body(reader, head)])
-    key = head.path.removeprefix(f"/{BUCKET}").removeprefix("/")
+    key = head.path.removeprefix(f"/{bucket}").removeprefix("/")
     return Request(method=head.method, key=key, query=head.query, headers=head.headers, body=body)

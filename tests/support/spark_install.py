@@ -3,8 +3,8 @@
 import shutil
 from pathlib import Path
 
+from spark_jobs.iceberg_jars import ICEBERG
 from spark_jobs.jar_set import OLDEST_JAVA, JarSet
-from spark_jobs.jars import ICEBERG
 from tests.support.installing import TOOLS, install_jars
 
 TEST_JARS = JarSet(Path(__file__).resolve().parents[1] / "spark_jobs/pom.xml", TOOLS / "spark-test-jars")

@@ -4,62 +4,30 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from tests.support.tcp_server import HOST, TcpServer
+
 _CHUNK_BYTES = 65536
 
 
-class TcpProxy:
+class TcpProxy(TcpServer):
     """Forwards connections to a port of this machine."""
 
     def __init__(self, target_port: int) -> None:
+        super().__init__(self._pass_through)
         self.forwards_requests = asyncio.Event()
         self.forwards_replies = asyncio.Event()
         self.forwards_requests.set()
         self.forwards_replies.set()
-        self.port = 0
-        self.accepted = 0
         self.request_bytes = 0  # read from clients, forwarded or not
         self.target_port = target_port
-        self._server: asyncio.Server | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._accepts = False
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{HOST}:{self.port}"
 
-    async def listen(self) -> None:
-        """Accept connections, on the same port as before."""
-        self._accepts = True
-        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def cut(self) -> None:
-        """Break every connection; held bytes are lost."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    async def close(self) -> None:
-        """Refuse connections, and break the existing ones."""
-        self._accepts = False
-        if self._server is not None:
-            self._server.close()
-        await self.cut()
-
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._accepts:  # asyncio had taken the connection before the server was closed
-            writer.transport.abort()
-            return
-        self.accepted += 1
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        # Here, as a task that is cancelled before it has started has no effect.
-        task.add_done_callback(lambda _: writer.transport.abort())
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self.target_port)
+            far_reader, far_writer = await asyncio.open_connection(HOST, self.target_port)
         except OSError:
             return
         directions = {

@@ -3,8 +3,10 @@
 import contextlib
 import select
 import socket
+import ssl
 import struct
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -41,12 +43,27 @@ class ConnectionEndedError(Exception):
     """The broker closed the connection (or reset it) where a reply was read."""
 
 
+def _secured(plain: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    try:
+        return tls.wrap_socket(plain, server_hostname=host)
+    except OSError as problem:
+        # `SSLSocket._create` leaves its socket open if the peer reset the connection before the handshake begins.
+        for frame, _ in traceback.walk_tb(problem.__traceback__):
+            left = frame.f_locals.get("self")
+            if isinstance(left, ssl.SSLSocket):
+                left.close()
+        raise
+
+
 class Wire:
     """A blocking socket. Replies are read in the order in which requests were sent."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = PATIENCE_SEC) -> None:
-        self.socket = socket.create_connection((host, port), timeout_s)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(
+        self, host: str, port: int, timeout_s: float = PATIENCE_SEC, tls: ssl.SSLContext | None = None
+    ) -> None:
+        plain = socket.create_connection((host, port), timeout_s)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = plain if tls is None else _secured(plain, tls, host)
         self._correlation_id = 0
 
     def close(self) -> None:
@@ -107,8 +124,8 @@ class Wire:
 
 @contextlib.contextmanager
 def connect(broker: Any, timeout_s: float = PATIENCE_SEC) -> Iterator[Wire]:
-    """A connection to a broker (anything with `host` and `port`) for the time of the block."""
-    wire = Wire(broker.host, broker.port, timeout_s)
+    """A connection to a broker (anything with `host` and `port`, maybe `tls`) for the time of the block."""
+    wire = Wire(broker.host, broker.port, timeout_s, getattr(broker, "tls", None))
     try:
         yield wire
     finally:

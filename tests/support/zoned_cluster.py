@@ -19,7 +19,7 @@ from tests.support.etcd_server import etcd_server
 from tests.support.group_apis import find_coordinator
 from tests.support.metrics_page import scrape
 from tests.support.s3_install import s3_server_missing
-from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, s3_server
+from tests.support.s3_server import s3_server
 from tests.support.topics import METADATA_VERSION, describe_topic, unique_name
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
@@ -152,14 +152,7 @@ class ZonedCluster:
 def zoned_cluster(folder: Path, **settings: object) -> Iterator[ZonedCluster]:
     """A ready cluster; at its end the brokers must stop cleanly."""
     with s3_server(folder / "s3") as s3, etcd_server(folder / "etcd") as etcd:
-        stores = ClusterStores(
-            etcd_endpoints=(etcd.endpoint,),
-            s3_endpoint=s3.endpoint,
-            s3_bucket=s3.bucket,
-            s3_access_key=ACCESS_KEY,
-            s3_secret_key=SECRET_KEY,
-            s3_region=REGION,
-        )
+        stores = ClusterStores.of((etcd.endpoint,), s3)
         racks = {broker_id: {"rack": rack} for broker_id, rack in RACKS.items()}
         with running_cluster(folder, stores, of_broker=racks, **{**SETTINGS, **settings}) as cluster:
             yield ZonedCluster(cluster)

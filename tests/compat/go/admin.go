@@ -23,9 +23,10 @@ var questions = map[string]func(context.Context, *kadm.Client, []string) error{
 	"delete":         deleteGroups,
 	"delete-offsets": deleteOffsets,
 	"remove":         removeMembers,
+	"create":         createTopics,
 }
 
-// admin asks one question about groups: admin -brokers host:port -do list|describe|... name...
+// admin asks one question about groups, or creates topics: admin -brokers host:port -do list|describe|... name...
 func admin(arguments []string) error {
 	flags := flag.NewFlagSet("admin", flag.ExitOnError)
 	brokers := flags.String("brokers", "", "host:port")
@@ -175,6 +176,18 @@ func removeMembers(ctx context.Context, client *kadm.Client, arguments []string)
 	}
 	for _, one := range left.Sorted() {
 		say(event{"instance": one.InstanceID, "error": message(one.Err)})
+	}
+	return nil
+}
+
+// createTopics takes their names; each has one partition.
+func createTopics(ctx context.Context, client *kadm.Client, topics []string) error {
+	created, err := client.CreateTopics(ctx, 1, -1, nil, topics...)
+	if err != nil {
+		return err
+	}
+	for _, one := range created.Sorted() {
+		say(event{"topic": one.Topic, "error": message(one.Err)})
 	}
 	return nil
 }

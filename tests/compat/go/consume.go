@@ -32,6 +32,7 @@ func consume(arguments []string) error {
 	instance := flags.String("instance", "", "group instance id of a static member")
 	session := flags.Duration("session", 45*time.Second, "session timeout")
 	rack := flags.String("rack", "", "where the client is, for brokers that know racks")
+	count := flags.Int("count", 0, "end after that many records; 0: at SIGTERM")
 	autocommit := flags.Bool("autocommit", false, "commit what was polled every 100 ms and at the end")
 	flags.Parse(arguments)
 
@@ -83,7 +84,7 @@ func consume(arguments []string) error {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	go obey(ctx, cancel, client, signals)
-	poll(ctx, client)
+	poll(ctx, client, *count)
 	client.Close() // commits when it commits by itself, and leaves
 	say(event{"event": "closed"})
 	return nil
@@ -97,17 +98,22 @@ func tells(what string) func(context.Context, *kgo.Client, map[string][]int32) {
 	}
 }
 
-// poll says every record, until the context ends.
-func poll(ctx context.Context, client *kgo.Client) {
-	for {
+// poll says every record, until the context ends or, with a count, it has said that many or met an error.
+func poll(ctx context.Context, client *kgo.Client, count int) {
+	said := 0
+	for count == 0 || said < count {
 		fetches := client.PollFetches(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if err := fetches.Err(); err != nil && !errors.Is(err, context.Canceled) {
 			say(event{"event": "error", "message": err.Error()})
+			if count > 0 {
+				return
+			}
 		}
 		fetches.EachRecord(func(record *kgo.Record) {
+			said++
 			say(event{
 				"event": "record", "topic": record.Topic, "partition": record.Partition,
 				"offset": record.Offset, "value": string(record.Value), "key": string(record.Key),

@@ -20,11 +20,12 @@ var commands = map[string]func(arguments []string) error{
 	"produce": produce,
 	"consume": consume,
 	"admin":   admin,
+	"ping":    ping,
 }
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: franz produce|consume|admin [flags]; franz <command> -help lists its flags")
+		fmt.Fprintln(os.Stderr, "usage: franz produce|consume|admin|ping [flags]; franz <command> -help lists its flags")
 		os.Exit(2)
 	}
 	if err := commands[os.Args[1]](os.Args[2:]); err != nil {
@@ -50,11 +51,15 @@ func say(what event) {
 
 // newClient logs to standard error, as far as it is worth a look when a test fails.
 func newClient(brokers string, options ...kgo.Opt) (*kgo.Client, error) {
-	return kgo.NewClient(append([]kgo.Opt{
+	secured, err := security()
+	if err != nil {
+		return nil, err
+	}
+	return kgo.NewClient(append(append([]kgo.Opt{
 		kgo.SeedBrokers(strings.Split(brokers, ",")...),
 		kgo.ClientID("franz"),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelInfo, nil)),
-	}, options...)...)
+	}, secured...), options...)...)
 }
 
 func withTimeout() (context.Context, context.CancelFunc) {

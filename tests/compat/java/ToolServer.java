@@ -131,14 +131,18 @@ public final class ToolServer {
         }
     }
 
-    /** Sends all records, then reports for each its partition, offset and timestamp, or its error. */
-    private static ObjectNode produce(JsonNode request) {
+    /**
+     * Sends all records, `pause_ms` after each, then reports for each its partition, offset and timestamp, or its
+     * error.
+     */
+    private static ObjectNode produce(JsonNode request) throws InterruptedException {
         List<Future<RecordMetadata>> sent = new ArrayList<>();
         ArrayNode results = JSON.createArrayNode();
         try (KafkaProducer<byte[], byte[]> producer =
                 new KafkaProducer<>(config(request), new ByteArraySerializer(), new ByteArraySerializer())) {
             for (JsonNode record : request.get("records")) {
                 sent.add(producer.send(producerRecord(request.get("topic").asText(), record)));
+                Thread.sleep(request.path("pause_ms").asLong(0));
             }
             producer.flush();
             for (Future<RecordMetadata> one : sent) {
@@ -170,15 +174,21 @@ public final class ToolServer {
         return record;
     }
 
-    /** Reads `count` records of one partition from an offset on, or fewer when `timeout_ms` is over. */
+    /**
+     * Reads `count` records of one partition from an offset on, or, without a partition, as a member of a group;
+     * fewer when `timeout_ms` is over.
+     */
     private static ObjectNode consume(JsonNode request) {
-        TopicPartition partition = partition(request);
         int count = request.get("count").asInt();
         long deadline = System.currentTimeMillis() + request.get("timeout_ms").asLong();
         ArrayNode records = JSON.createArrayNode();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(request)) {
-            consumer.assign(List.of(partition));
-            consumer.seek(partition, request.get("offset").asLong());
+            if (request.hasNonNull("partition")) {
+                consumer.assign(List.of(partition(request)));
+                consumer.seek(partition(request), request.get("offset").asLong());
+            } else {
+                consumer.subscribe(List.of(request.get("topic").asText()));
+            }
             while (records.size() < count && System.currentTimeMillis() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
                     records.add(consumed(record));

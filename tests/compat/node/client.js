@@ -1,9 +1,52 @@
 // node client.js BOOTSTRAP TOPIC GROUP produce VALUE... | consume COUNT: KafkaJS as it comes, without further codecs.
-// consume prints the values as one JSON array.
+//   | create | check
+// consume prints the values as one JSON array, check the name of the error with which the client is kept out.
+// KAFKAJS_SECURITY, JSON: ca, cert and key (files), mechanism, user, password, token.
+const fs = require("fs");
 const { Kafka, logLevel } = require("kafkajs");
 
 const [bootstrap, topic, groupId, command, ...rest] = process.argv.slice(2);
-const kafka = new Kafka({ brokers: [bootstrap], logLevel: logLevel.ERROR });
+const retry = command === "check" ? { retry: { retries: 0 } } : {};
+const kafka = new Kafka({ brokers: [bootstrap], ...security(), ...retry, logLevel: logLevel.ERROR });
+
+function security() {
+  const { tls, ca, cert, key, mechanism, user, password, token } = JSON.parse(process.env.KAFKAJS_SECURITY || "{}");
+  const read = (path) => (path ? fs.readFileSync(path) : undefined);
+  const settings = {};
+  if (tls) settings.ssl = { ca: read(ca), cert: read(cert), key: read(key) };
+  if (mechanism === "OAUTHBEARER") {
+    settings.sasl = { mechanism: "oauthbearer", oauthBearerProvider: async () => ({ value: token }) };
+  } else if (mechanism) {
+    settings.sasl = { mechanism: mechanism.toLowerCase(), username: user, password };
+  }
+  return settings;
+}
+
+async function create() {
+  const admin = kafka.admin();
+  await admin.connect();
+  await admin.createTopics({ topics: [{ topic, numPartitions: 1 }], waitForLeaders: true });
+  await admin.disconnect();
+}
+
+async function check() {
+  const producer = kafka.producer();
+  try {
+    await producer.connect();
+    await producer.send({ topic, messages: [{ value: "x" }] });
+  } catch (problem) {
+    console.log(JSON.stringify({ error: reason(problem) }));
+    return;
+  } finally {
+    await producer.disconnect();
+  }
+  console.log(JSON.stringify({ error: null }));
+}
+
+// The name of the first cause: Kafka's name of an error, or KafkaJS' class.
+function reason(problem) {
+  return problem.cause ? reason(problem.cause) : problem.type || problem.name;
+}
 
 async function produce(values) {
   const producer = kafka.producer();
@@ -29,7 +72,9 @@ async function consume(count) {
   console.log(JSON.stringify(values));
 }
 
-(command === "produce" ? produce(rest) : consume(Number(rest[0]))).catch((problem) => {
+const commands = { produce: () => produce(rest), consume: () => consume(Number(rest[0])), create, check };
+commands[command]().catch((problem) => {
   console.error(problem);
+  console.error(`reason: ${reason(problem)}`);
   process.exit(1);
 });

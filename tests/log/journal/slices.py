@@ -4,7 +4,7 @@ import uuid
 
 from kafscale.formats.journal_entry import EntrySlice
 from kafscale.formats.segment import body_crc, encode_footer, encode_header
-from kafscale.log.journal.writer import SliceImage
+from kafscale.log.journal.writer import JournalWriter, SliceImage
 from kafscale.protocol.compression import Codec
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -28,3 +28,10 @@ def image(value: bytes, base_offset: int, partition: int = 0) -> SliceImage:
         body_crc=crc,
     )
     return SliceImage(row, parts)
+
+
+async def write_entry(writer: JournalWriter, *images: SliceImage) -> int:
+    """Seal an entry of these slices and put it; returns its sequence once it is committed."""
+    entry = writer.seal(images)
+    await writer.put(entry)
+    return entry.sequence

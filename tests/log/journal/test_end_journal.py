@@ -8,7 +8,7 @@ import pytest
 from kafscale.errors import CorruptDataError, StoreUnavailableError
 from kafscale.formats.journal_keys import entry_key
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record, encode_journal_record
-from kafscale.log.journal.end_journal import JournalEnding, JournalUnknownError
+from kafscale.log.journal.end_journal import JournalEnding, JournalUnknownError, StoredJournal
 from kafscale.log.journal.heads import FIRST_READ_BYTES, read_head, read_heads
 from kafscale.log.journal.writer import JournalEndedError, JournalWriter
 from kafscale.log.writing.conditional_put import ConditionalPut
@@ -16,7 +16,7 @@ from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Put
-from tests.log.journal.slices import image
+from tests.log.journal.slices import image, write_entry
 from tests.sim.unreliable import Network, UnreliableObjects
 from tests.support.controlled_store import ControlledStore
 from tests.support.watched_loop import in_virtual_time
@@ -38,9 +38,8 @@ class Scene:
             "default",
             "1-a",
             1,
-            in_flight=4,
             now_ms=lambda: 0,
-            ended=lambda: None,
+            ended=lambda is_certain: None,
         )
 
     async def tell(self, record: JournalRecord) -> None:
@@ -53,11 +52,17 @@ class Scene:
 
     async def write(self, count: int) -> None:
         for number in range(count):
-            await self.writer.write([image(b"value", number)])
+            await write_entry(self.writer, image(b"value", number))
 
     async def end(self, broker_id: int = 2) -> int:
         ending = JournalEnding(
-            self.objects, self.metadata, "default", "1-a", broker_id, self.retries, lambda: 0
+            self.objects,
+            StoredJournal(self.metadata, "1-a"),
+            "default",
+            "1-a",
+            broker_id,
+            self.retries,
+            lambda: 0,
         )
         return await ending.end()
 
@@ -109,7 +114,7 @@ async def test_a_journal_without_a_record_is_named() -> None:
 @in_virtual_time
 async def test_a_long_head_takes_a_second_read() -> None:
     scene = Scene()
-    await scene.writer.write([image(b"value", 0, partition) for partition in range(1_000)])
+    await write_entry(scene.writer, *(image(b"value", 0, partition) for partition in range(1_000)))
     key = entry_key("default", "1-a", 0)
     head, size = await read_head(scene.store, key)
     assert size > FIRST_READ_BYTES

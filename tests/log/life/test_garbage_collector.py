@@ -40,17 +40,24 @@ def collector(broker: InProcessBroker, now_ms: int = LONG_AFTER_MS) -> GarbageCo
     )
 
 
-def segment_keys(base_offset: int) -> set[str]:
+def orphan_keys(base_offset: int) -> set[str]:
+    """Of a segment as leaders uploaded it before there were journals."""
     return {
         object_keys.segment_key("default", "topic", 0, base_offset),
         object_keys.index_key("default", "topic", 0, base_offset),
     }
 
 
+def segment_keys(offset: int) -> set[str]:
+    """Of a segment of one record."""
+    key = object_keys.merged_segment_key("default", "topic", 0, offset, offset)
+    return {key, object_keys.index_key_of(key)}
+
+
 async def leave(broker: InProcessBroker, base_offset: int) -> None:
     """The orphans of a leader that was replaced between its upload and its publication."""
-    for key in segment_keys(base_offset):
-        await broker.objects.put_if_absent(key, [b"a leftover of an older leader"])
+    for key in orphan_keys(base_offset):
+        await broker.objects.put_if_absent(key, [b"an orphan of an older leader"])
 
 
 async def listed(broker: InProcessBroker) -> set[str]:
@@ -58,20 +65,22 @@ async def listed(broker: InProcessBroker) -> set[str]:
     return {info.key async for info in broker.objects.list(prefix)}
 
 
-async def produce(client: Client, value: bytes) -> int:
-    part = await client.produce_as_clients_do("topic", 0, wire.batch([value]))
+async def produce(broker: InProcessBroker, client: Client, value: bytes) -> int:
+    """Produce a record that becomes a segment; returns its offset."""
+    part = await client.produce("topic", 0, wire.batch([value]))
     assert part.error_code == 0
+    await broker.seal("topic")
     return int(part.base_offset)
 
 
 async def test_an_orphan_is_deleted_and_published_segments_stay() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, b"first")
+        await produce(broker, client, b"first")
         await leave(broker, 1)
-        assert await produce(client, b"second") == 2  # one offset was skipped
-        published = segment_keys(0) | segment_keys(2)
-        assert await listed(broker) == published | segment_keys(1)
+        assert await produce(broker, client, b"second") == 1, "it is in nobody's way"
+        published = segment_keys(0) | segment_keys(1)
+        assert await listed(broker) == published | orphan_keys(1)
         assert await collector(broker).collect(broker.partition("topic")) == 2
         assert await listed(broker) == published
         assert broker.metrics.garbage_removed == 2
@@ -83,35 +92,35 @@ async def test_an_orphan_is_deleted_and_published_segments_stay() -> None:
 async def test_an_orphan_that_is_young_or_not_below_the_log_end_stays() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, b"first")
+        await produce(broker, client, b"first")
         await leave(broker, 1)
         assert await collector(broker).collect(broker.partition("topic")) == 0
-        await produce(client, b"second")
+        await produce(broker, client, b"second")
         young = collector(broker, now_ms=GRACE_SEC * 1000)
         assert await young.collect(broker.partition("topic")) == 0
-        assert segment_keys(1) <= await listed(broker)
+        assert orphan_keys(1) <= await listed(broker)
 
 
 async def test_a_leader_that_was_replaced_removes_nothing() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, b"first")
+        await produce(broker, client, b"first")
         await leave(broker, 1)
-        await produce(client, b"second")
+        await produce(broker, client, b"second")
         found = await broker.metadata.get(keys.partition("topic", 0))
         assert found is not None
         record = decode_partition_record(found.key, found.value)
         taken = encode_partition_record(replace(record, leader_epoch=record.leader_epoch + 1))
         await broker.metadata.transact([], [Put(found.key, taken)])
         assert await collector(broker).collect(broker.partition("topic")) == 0
-        assert segment_keys(1) <= await listed(broker)
+        assert orphan_keys(1) <= await listed(broker)
 
 
 async def test_segments_below_the_log_start_are_deleted_as_garbage() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         for value in (b"first", b"second", b"third"):
-            await produce(client, value)
+            await produce(broker, client, value)
         await broker.process.serving.segment_life.record_deletion.delete_before(broker.partition("topic"), 2)
         assert await collector(broker).collect(broker.partition("topic")) == 4
         assert await listed(broker) == segment_keys(2)
@@ -120,9 +129,9 @@ async def test_segments_below_the_log_start_are_deleted_as_garbage() -> None:
 async def test_a_collection_without_a_store_is_retried_later() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, b"first")
+        await produce(broker, client, b"first")
         await leave(broker, 1)
-        await produce(client, b"second")
+        await produce(broker, client, b"second")
         broker.objects.fail("delete", "*", StoreUnavailableError("away"))
         with pytest.raises(StoreUnavailableError):
             await collector(broker).collect(broker.partition("topic"))

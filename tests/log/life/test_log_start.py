@@ -1,6 +1,7 @@
 """Records are deleted, or expire, and the metadata store is lost after that: the log goes on where it ended."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from kafscale.log.life.record_deletion import HIGH_WATERMARK
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import MetadataStore
+from kafscale.objects.memory_store import MemoryStore as MemoryObjects
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.tools.recovery.rebuild import plan_rebuild
 from kafscale.tools.recovery.write import RecoveryWriter
@@ -66,7 +68,10 @@ def test_an_emptied_log_ends_where_it_did_after_a_rebuild(
 
     @on_uvloop
     async def run() -> None:
-        async with in_process_broker() as first, first.connect() as client:
+        objects = ControlledStore()
+        # Of two checkpoints with the same end the newer one counts.
+        objects.inner = MemoryObjects(itertools.count().__next__)
+        async with in_process_broker(objects=objects) as first, first.connect() as client:
             await first.create_topic(TOPIC)
             for number in range(segments):
                 await produce(client, b"a", b"b", producer_id=7, producer_epoch=0, sequence=2 * number)
@@ -100,6 +105,7 @@ async def test_a_log_that_keeps_segments_needs_no_checkpoint() -> None:
         await broker.create_topic(TOPIC)
         for _ in range(3):
             await produce(client, b"a", b"b")
+            await broker.seal(TOPIC)
         deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), 5) == 5
         assert await broker.objects.keys("*.ckpt") == []
@@ -119,8 +125,8 @@ async def test_deletions_beside_flushes_all_come_true() -> None:
             await other.send_produce(TOPIC, {0: wire.batch([b"b"])})
             start = await deletion.delete_before(partition, HIGH_WATERMARK)
             assert (await other.receive_produce())[1][0].error_code == 0
-            record = await record_of(broker.metadata)
-            assert record == partition.record
+            record = partition.record
+            assert (await record_of(broker.metadata)).log_start_offset == start
             assert start == record.log_start_offset <= record.log_end_offset
             assert record.segments or record.checkpoint_end_offset == record.log_end_offset
         assert partition.record.log_end_offset == 60

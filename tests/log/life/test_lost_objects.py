@@ -13,7 +13,7 @@ from kafscale.log.life.log_start import LogStart
 from kafscale.log.life.lost_objects import BETWEEN_LOOKS_SEC, QUIET_SEC, LostObjects
 from kafscale.log.life.removals import Removals
 from kafscale.log.partition import Partition
-from kafscale.log.writing.publisher import FencedError
+from kafscale.log.writing.record_writer import FencedError
 from kafscale.objects.object_store import ObjectInfo
 from kafscale.ops.metrics import LossOutcome
 from tests.log.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
@@ -32,7 +32,7 @@ class Finder:
         self.lost = LostObjects(
             broker.logs,
             cluster.objects,
-            LogStart(broker.logs, broker.checkpointer, removals),
+            LogStart(broker.logs, broker.checkpointer, removals, broker.parts.segment_life.sealer.seal_some),
             NAMESPACE,
             "test",
             lambda: self.is_store_away,
@@ -49,12 +49,12 @@ async def started(cluster: Cluster, *, marker: str = "test") -> tuple[BrokerPart
     (broker,) = await cluster.start(1)
     await cluster.create_topic(TOPIC)
     for number in range(SEGMENTS):
-        await broker.produce(TOPIC, 0, b"%d" % number)
+        await broker.produce_segment(TOPIC, 0, b"%d" % number)
     return broker, broker.partition(TOPIC), Finder(cluster, broker)
 
 
 def key(offset: int) -> str:
-    return object_keys.segment_key(NAMESPACE, TOPIC, 0, offset)
+    return object_keys.merged_segment_key(NAMESPACE, TOPIC, 0, offset, offset)
 
 
 async def remove(cluster: Cluster, offsets: Iterable[int]) -> None:
@@ -272,13 +272,24 @@ async def test_a_broker_that_only_follows_leaves_it_to_the_leader(cluster: Clust
     brokers = await cluster.start(1, 2)
     await cluster.create_topic(TOPIC)
     leader, reader = sorted(brokers, key=lambda one: (TOPIC, 0) not in one.led())
-    await leader.produce(TOPIC, 0, b"x")
+    await leader.produce_segment(TOPIC, 0, b"x")
     followed = await reader.logs.follow(TOPIC, 0)
     assert followed is not None
     await remove(cluster, [0])
     Finder(cluster, reader).lost.report(followed, followed.record.segments[0])
     await asyncio.sleep(2 * BETWEEN_LOOKS_SEC)
     assert (await cluster.record(TOPIC)).log_start_offset == 0
+
+
+@cluster_scenario()
+async def test_listing_without_segments_is_no_report_before_sealing(cluster: Cluster) -> None:
+    """Each look for garbage asked for every slice of a partition that has nothing else."""
+    (broker,) = await cluster.start(1)
+    await cluster.create_topic(TOPIC)
+    await broker.produce(TOPIC, 0, b"x")
+    finder = Finder(cluster, broker)
+    finder.lost.compare(broker.partition(TOPIC), None)
+    assert not finder.lost._searches
 
 
 @cluster_scenario()

@@ -39,10 +39,12 @@ async def merge(broker: InProcessBroker) -> bool:
     return await merger(broker).consider(broker.partition("topic"))
 
 
-async def produce(client: Client, *values: bytes) -> None:
+async def produce_segments(broker: InProcessBroker, client: Client, *values: bytes) -> None:
+    """A segment for each value."""
     for value in values:
         part = await client.produce("topic", 0, wire.batch([value]))
         assert part.error_code == 0
+        await broker.seal("topic")
 
 
 def values(count: int) -> list[bytes]:
@@ -86,7 +88,7 @@ def references(broker: InProcessBroker) -> list[SegmentReference]:
 async def test_neighbours_become_one_segment_with_the_same_batches() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(20))
+        await produce_segments(broker, client, *values(20))
         sources = references(broker)
         bodies = [
             parse_segment(
@@ -111,20 +113,20 @@ async def test_neighbours_become_one_segment_with_the_same_batches() -> None:
         # The record and its checkpoint say the same to the next leader.
         record = await stored_record(broker)
         assert record.log_end_offset == 20 and record.checkpoint_end_offset == 20
-        checkpoint = await broker.process.serving.checkpointer.load(broker.partition("topic"))
+        checkpoint = await broker.process.serving.log_parts.checkpointer.load(broker.partition("topic"))
         assert list(checkpoint.segments) == [first, *rest]
 
 
 async def test_merging_ends_and_begins_again_when_there_is_more() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         assert await merge(broker)
         assert not await merge(broker)
         puts = broker.objects.count("put_if_absent_streamed")
         assert not await merge(broker)
         assert broker.objects.count("put_if_absent_streamed") == puts
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         assert await merge(broker)
         assert len(references(broker)) <= 2 + NEWEST_LEFT
         broker.forget_cached("topic")
@@ -140,7 +142,7 @@ async def test_a_background_merge_disturbs_no_producer_or_consumer() -> None:
     ):
         await broker.create_topic()
         count = 400
-        writing = asyncio.create_task(produce(client, *values(count)))
+        writing = asyncio.create_task(produce_segments(broker, client, *values(count)))
         read: list[tuple[int, bytes | None]] = []
         while len(read) < count:
             part = (await reader.fetch("topic", {0: len(read)}, max_wait_ms=100, min_bytes=1))[0]
@@ -162,7 +164,7 @@ async def test_fetch_during_a_swap_returns_records(monkeypatch: pytest.MonkeyPat
     """It answered at once with nothing: what it had loaded was no longer what the record names."""
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         broker.forget_cached("topic")
         get_range, has_read, go_on = broker.objects.inner.get_range, asyncio.Event(), asyncio.Event()
         of_the_fetch = True
@@ -188,15 +190,15 @@ async def test_fetch_during_a_swap_returns_records(monkeypatch: pytest.MonkeyPat
 async def test_records_published_during_a_merge_stay() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         with broker.objects.hold("put_if_absent_streamed") as uploading:
             merging = asyncio.create_task(merge(broker))
             await uploading.reached()
-            await produce(client, b"during the upload")
+            await produce_segments(broker, client, b"during the upload")
             uploading.release()
-            with broker.objects.hold("put_if_absent", "_kafscale/*") as writing:
+            with broker.objects.hold("put_if_absent", "*.ckpt") as writing:
                 await writing.reached()
-                await produce(client, b"during the checkpoint")
+                await produce_segments(broker, client, b"during the checkpoint")
                 writing.release()
                 assert await merging
         assert [value for _, value in await read_all(client, 12)] == [
@@ -221,7 +223,7 @@ STEPS = {
 async def test_a_merge_that_fails_at_any_step_succeeds_later(step: str, error: type[Exception]) -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         broker.objects.fail(*STEPS[step], error("away"))
         assert not await merge(broker)
         assert broker.metrics.merges.outcomes[MergeOutcome.FAILED] == 1
@@ -242,7 +244,7 @@ async def leave_merged_object(broker: InProcessBroker) -> None:
 async def test_a_merged_object_of_a_crashed_leader_is_reused() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         await leave_merged_object(broker)
         content = await broker.objects.get(merged_key(0, 6))
         assert await merge(broker)
@@ -253,7 +255,7 @@ async def test_a_merged_object_of_a_crashed_leader_is_reused() -> None:
 async def test_a_key_with_other_content_is_avoided_and_others_merged() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         await broker.objects.put_if_absent(merged_key(0, 6), [b"of an older topic of this name"])
         while await merge(broker):
             pass
@@ -266,7 +268,7 @@ async def test_a_key_with_other_content_is_avoided_and_others_merged() -> None:
 async def test_a_merged_object_with_a_damaged_body_is_not_used() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         await leave_merged_object(broker)
         content = bytearray(await broker.objects.get(merged_key(0, 6)))
         content[100] ^= 1
@@ -280,8 +282,8 @@ async def test_a_merged_object_with_a_damaged_body_is_not_used() -> None:
 async def test_a_damaged_source_is_never_merged_and_stays_where_it_is() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(16))
-        damaged = object_keys.segment_key("default", "topic", 0, 5)
+        await produce_segments(broker, client, *values(16))
+        damaged = merged_key(5, 5)
         content = bytearray(await broker.objects.get(damaged))
         content[-20] ^= 1
         await broker.objects.delete([damaged])
@@ -297,22 +299,20 @@ async def test_a_damaged_source_is_never_merged_and_stays_where_it_is() -> None:
 async def test_a_leader_that_was_replaced_publishes_no_merge() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         record = await stored_record(broker)
         taken = encode_partition_record(replace(record, leader_epoch=record.leader_epoch + 1))
         await broker.metadata.transact([], [Put(keys.partition("topic", 0), taken)])
         assert not await merge(broker)
         assert (await stored_record(broker)).checkpoint_key == ""
         assert broker.metrics.merges.outcomes[MergeOutcome.GIVEN_UP] == 1
-        assert {
-            object_keys.segment_key("default", "topic", 0, offset) for offset in range(10)
-        } <= await listed(broker)
+        assert {merged_key(offset, offset) for offset in range(10)} <= await listed(broker)
 
 
 async def test_a_merge_whose_first_source_expires_is_given_up() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         with broker.objects.hold("put_if_absent_streamed") as uploading:
             merging = asyncio.create_task(merge(broker))
             await uploading.reached()
@@ -340,7 +340,7 @@ async def test_a_merge_whose_first_source_expires_is_given_up() -> None:
 async def test_a_log_start_within_a_merged_segment_is_kept() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         assert await merge(broker)
         await broker.process.serving.segment_life.record_deletion.delete_before(broker.partition("topic"), 3)
         broker.forget_cached("topic")
@@ -351,16 +351,14 @@ async def test_a_log_start_within_a_merged_segment_is_kept() -> None:
 async def test_a_slow_reader_of_a_deleted_source_gets_the_merged_one() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         broker.forget_cached("topic")
-        source = object_keys.segment_key("default", "topic", 0, 2)
+        source = merged_key(2, 2)
         with broker.objects.hold("read_into", source) as reading:
             await client.send_fetch("topic", {0: 2}, max_bytes=100)
             await reading.reached()
             assert await merge(broker)
-            await broker.objects.delete(
-                [object_keys.segment_key("default", "topic", 0, offset) for offset in range(7)]
-            )
+            await broker.objects.delete([merged_key(offset, offset) for offset in range(7)])
             reading.release()
             part = (await client.receive_fetch())[0]
         assert part.error_code == 0
@@ -370,12 +368,10 @@ async def test_a_slow_reader_of_a_deleted_source_gets_the_merged_one() -> None:
 async def test_sources_are_removed_after_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         monkeypatch.setattr("kafscale.log.life.removals.GRACE_SEC", 0.0)
         assert await merge(broker)
-        kept = {merged_key(0, 6)} | {
-            object_keys.segment_key("default", "topic", 0, offset) for offset in (7, 8, 9)
-        }
+        kept = {merged_key(0, 6)} | {merged_key(offset, offset) for offset in (7, 8, 9)}
         kept |= {object_keys.index_key_of(key) for key in kept}
         await until_listed(broker, kept)
 
@@ -389,7 +385,7 @@ async def until_listed(broker: InProcessBroker, expected: set[str]) -> None:
 async def test_an_idle_partition_is_merged_without_staying_loaded() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
         metadata, objects = broker.metadata, broker.objects
         await broker.stop()
     async with in_process_broker(metadata=metadata, objects=objects, **EVERY) as broker:
@@ -411,6 +407,7 @@ async def test_the_index_of_a_merged_segment_finds_every_batch() -> None:
                 await client.send_produce("topic", {0: wire.batch(values(7))})
             for _ in range(30):
                 await client.receive_produce()
+            await broker.seal("topic")
             offset += 210
         assert await merge(broker)
         first = references(broker)[0]
@@ -427,7 +424,7 @@ async def test_a_merge_indexes_large_messages_more_densely() -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         large = [bytes([number]) * 900_000 for number in range(12)]
-        await produce(client, *large)
+        await produce_segments(broker, client, *large)
         assert await merge(broker)
         first = references(broker)[0]
         index_key = object_keys.index_key_of(first.object_key)
@@ -445,6 +442,7 @@ async def test_a_store_error_or_a_defect_ends_only_one_look(
         for index in (0, 1):
             for value in values(10):
                 assert (await client.produce("topic", index, wire.batch([value]))).error_code == 0
+                await broker.seal("topic", index)
         broker.objects.fail("get_range", "*", StoreUnavailableError("away"))
         assert not await merger(broker)._look()
         assert broker.metrics.merges.outcomes[MergeOutcome.FAILED] == 1
@@ -452,7 +450,7 @@ async def test_a_store_error_or_a_defect_ends_only_one_look(
         def defective(*_: object, **__: object) -> None:
             raise ValueError("a defect")
 
-        monkeypatch.setattr("kafscale.log.life.merger.plan_merge", defective)
+        monkeypatch.setattr("kafscale.log.life.merge_candidates.plan_with_debt", defective)
         assert not await merger(broker)._look()
         assert not await merger(broker)._look()  # looked at again when there is something new
         assert broker.metrics.merges.outcomes[MergeOutcome.FAILED] == 3
@@ -460,22 +458,22 @@ async def test_a_store_error_or_a_defect_ends_only_one_look(
             "could not merge segments"
         ] * 2
         monkeypatch.undo()
-        await produce(client, b"more")
+        await produce_segments(broker, client, b"more")
         assert await merger(broker)._look()
 
 
 async def test_a_merge_counts_if_old_checkpoints_cannot_be_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(10))
+        await produce_segments(broker, client, *values(10))
 
         async def away(*_: object) -> None:
             raise StoreUnavailableError("away")
 
-        monkeypatch.setattr(broker.process.serving.checkpointer, "remove_superseded", away)
+        monkeypatch.setattr(broker.process.serving.log_parts.checkpointer, "remove_superseded", away)
         assert await merge(broker)
         assert broker.metrics.merges.outcomes[MergeOutcome.PUBLISHED] == 1
-        source = object_keys.segment_key("default", "topic", 0, 0)
+        source = merged_key(0, 0)
         await until(
             lambda: broker.process.serving.segment_life._removals.is_waiting(source), "its sources are to go"
         )
@@ -489,17 +487,19 @@ async def test_retention_limits_a_merge_only_where_records_expire(policy: str) -
         for number, value in enumerate(values(10)):
             records = wire.batch([value], timestamp=1_700_000_000_000 + number * hour_ms)
             assert (await client.produce("topic", 0, records)).error_code == 0
+            await broker.seal("topic")
         assert await merge(broker) == (policy == "compact")
 
 
-async def test_a_flush_indexes_large_messages_more_densely_too() -> None:
+async def test_sealing_indexes_large_messages_more_densely_too() -> None:
     async with in_process_broker(flush_interval_ms=300, **EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
         for number in range(6):
             await client.send_produce("topic", {0: wire.batch([bytes([number]) * 900_000])})
         for _ in range(6):
             assert (await client.receive_produce())[1][0].error_code == 0
+        await broker.seal("topic")
         for reference in references(broker):
-            key = object_keys.index_key("default", "topic", 0, reference.base_offset)
+            key = object_keys.index_key_of(reference.object_key)
             index = parse_index(key, await broker.objects.get(key), reference.base_offset)
             assert index.interval == 4

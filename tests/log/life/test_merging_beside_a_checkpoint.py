@@ -14,7 +14,7 @@ from tests.log.life.test_merger import (
     EVERY,
     merge,
     merger,
-    produce,
+    produce_segments,
     read_all,
     references,
     stored_record,
@@ -46,24 +46,24 @@ async def test_merge_beside_a_new_checkpoint_keeps_every_record(monkeypatch: pyt
     monkeypatch.setattr(partition_log, "CHECKPOINT_SEGMENTS", 4)
     async with in_process_broker(**EVERY) as broker, broker.connect() as client:
         await broker.create_topic()
-        await produce(client, *values(8))
+        await produce_segments(broker, client, *values(8))
         partition = broker.partition("topic")
         await until(lambda: partition.record.checkpoint_key, "a checkpoint is named")
         older = partition.record.checkpoint_key
         # As of a partition that was not opened since it was claimed.
         partition.log = partition.references = None
         partition.leadership = PartitionLeadership(State.OPENING)
-        loads = SlowLoads(broker.process.serving.checkpointer)
-        merger(broker)._checkpointer = loads  # type: ignore[assignment]
+        loads = SlowLoads(broker.process.serving.log_parts.checkpointer)
+        merger(broker)._candidates._checkpointer = loads  # type: ignore[assignment]
         merging = asyncio.create_task(merge(broker))
         await asyncio.wait_for(loads.has_read.wait(), 30)
-        await produce(client, *[b"later-%d" % number for number in range(12)])
+        await produce_segments(broker, client, *[b"later-%d" % number for number in range(12)])
         assert partition.record.checkpoint_key != older
         monkeypatch.setattr(partition_log, "CHECKPOINT_SEGMENTS", 1000)
-        await produce(client, *[b"last-%d" % number for number in range(8)])
+        await produce_segments(broker, client, *[b"last-%d" % number for number in range(8)])
         loads.go.set()
         await asyncio.wait_for(merging, PATIENCE_SEC)
-        merger(broker)._checkpointer = broker.process.serving.checkpointer
+        merger(broker)._candidates._checkpointer = broker.process.serving.log_parts.checkpointer
         while await merge(broker):
             pass
         assert len(references(broker)) < 28

@@ -18,7 +18,7 @@ async def test_a_shared_load_is_noted_where_it_began() -> None:
         assert partition.references is not None
         (reference,) = partition.references
         first, second = LoadNotes(), LoadNotes()
-        with broker.objects.hold("read_into", "*.kfs") as hold:
+        with broker.objects.hold("read_into", "*.entry") as hold:
             with noted(first):
                 beginning = asyncio.create_task(reader.load(partition, reference, 0))
             await hold.reached()

@@ -9,16 +9,15 @@ import pytest
 
 from kafscale.cluster.topic_configs import effective
 from kafscale.errors import StoreIndeterminateError
-from kafscale.formats.index import LEGACY_VERSION
+from kafscale.formats.checkpoint import EMPTY_CHECKPOINT
 from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
 from kafscale.log.partition import Partition, PartitionId
-from kafscale.log.writing.publisher import READ_BACKS_AT_ONCE, FencedError, Publisher
+from kafscale.log.writing.record_writer import READ_BACKS_AT_ONCE, FencedError, RecordWriter
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, KeyValue, Operation, Put, TransactionResult
-from kafscale.objects.memory_store import MemoryStore as MemoryObjects
 from kafscale.settings.broker import Settings
-from tests.sim.cluster import RULES
+from tests.log.outcome import RULES
 from tests.support.virtual_time import run_virtually
 
 COUNT = 60
@@ -58,15 +57,7 @@ class ForgetfulStore(MemoryStore):
 
 
 async def _publish_all(store: ForgetfulStore, overtaken: int) -> list[int | BaseException]:
-    publisher = Publisher(
-        MemoryObjects(lambda: 0),
-        store,
-        "default",
-        lambda: 0,
-        lambda partition, sealed: None,
-        random.Random(1),
-        lambda: LEGACY_VERSION,
-    )
+    records = RecordWriter(store, random.Random(1))
     record = PartitionRecord(leader_epoch=1)
     partitions = []
     for index in range(COUNT):
@@ -85,11 +76,15 @@ async def _publish_all(store: ForgetfulStore, overtaken: int) -> list[int | Base
     anothers = encode_partition_record(replace(record, leader_epoch=2))
     for index in range(COUNT - overtaken, COUNT):
         await store.transact([], [Put(keys.partition("t", index), anothers)])
-    outcomes = await asyncio.gather(
-        *(publisher.write_record(one, replace(record, log_end_offset=5)) for one in partitions),
-        return_exceptions=True,
-    )
-    await publisher.close()
+
+    async def write(one: Partition) -> int:
+        log = one.open(EMPTY_CHECKPOINT)
+        assert log is not None
+        await records.write(one, log, lambda state: replace(state, log_end_offset=5))
+        return one.revision
+
+    outcomes = await asyncio.gather(*map(write, partitions), return_exceptions=True)
+    await records.close()
     return outcomes
 
 

@@ -145,6 +145,11 @@ def _tells(state: State, index: int, broker: Broker) -> Iterator[Step]:
 # --- records
 
 
+def in_flight(broker: Broker, partition: int) -> int:
+    """The partition's slices that are on their way, also from a time when the broker led it before."""
+    return sum(one.partition == partition for sent in broker.sent for one in sent.entry.slices)
+
+
 def _writes(
     state: State,
     index: int,
@@ -154,7 +159,7 @@ def _writes(
     scope: Scope,
     mistake: Mistake | None,
 ) -> Iterator[Step]:
-    waiting = sum(one.partition == partition for sent in broker.sent for one in sent.entry.slices)
+    waiting = in_flight(broker, partition)
     committed = lead.log[: len(lead.log) - waiting]
     if scope.own_objects or scope.seals:
         for base, kept in enumerate(committed):

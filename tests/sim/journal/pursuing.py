@@ -18,7 +18,7 @@ from kafscale.journal.ending import (
     passed,
 )
 from tests.sim.journal.bucket import ViolationError, replayed, settled, slices_of
-from tests.sim.journal.leading import Step, with_broker, with_cell
+from tests.sim.journal.leading import Step, in_flight, with_broker, with_cell
 from tests.sim.journal.mistakes import Mistake
 from tests.sim.journal.states import (
     FENCE,
@@ -60,11 +60,6 @@ def steps(state: State, mistake: Mistake | None) -> Iterator[Step]:
                     yield from _notes(state, index, broker, broker.pursuit, broker.pursuit.ending, mistake)
                 case Ended():
                     yield from _replays(state, index, broker, broker.pursuit, broker.pursuit.ending, mistake)
-
-
-def in_flight(broker: Broker, partition: int) -> int:
-    """How many slices of the partition are on their way, also from a time when the broker led it before."""
-    return sum(one.partition == partition for sent in broker.sent for one in sent.entry.slices)
 
 
 def _begins(

@@ -9,19 +9,16 @@ from tests.support.waiting import wait_until
 
 # The reader may be an export that starts a Spark and its executors first: as long as one of those has in all.
 TIMEOUT_SEC = 600.0
-SEGMENT_READS = Fault(
-    kind=FaultKind.DELAY,
-    methods=frozenset({"GET"}),
-    pattern=r"\.kfs$",
-    seconds=(TIMEOUT_SEC, TIMEOUT_SEC),
-)
+SEGMENTS = r"\.kfs$"
 
 
 @contextmanager
-def while_segments_are_read(proxy: ObjectStoreProxy, act: Callable[[], None]) -> Iterator[None]:
+def while_segments_are_read(
+    proxy: ObjectStoreProxy, act: Callable[[], None], *, pattern: str = SEGMENTS
+) -> Iterator[None]:
     """Within the block the first read of a segment waits until `act`, on a thread, is done; then all go on.
 
-    Raises what `act` raises, and AssertionError when nothing was read.
+    `pattern`: of the keys whose reads wait. Raises what `act` raises, and AssertionError when nothing was read.
     """
     problems: list[BaseException] = []
     block_ended = threading.Event()
@@ -37,7 +34,14 @@ def while_segments_are_read(proxy: ObjectStoreProxy, act: Callable[[], None]) ->
             proxy.clear()
             proxy.release()
 
-    proxy.inject(SEGMENT_READS)
+    proxy.inject(
+        Fault(
+            kind=FaultKind.DELAY,
+            methods=frozenset({"GET"}),
+            pattern=pattern,
+            seconds=(TIMEOUT_SEC, TIMEOUT_SEC),
+        )
+    )
     thread = threading.Thread(target=meddle, name="meddler")
     thread.start()
     try:

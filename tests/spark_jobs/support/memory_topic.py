@@ -10,15 +10,16 @@ import pytest
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ObjectReader
+from kafscale.objects.object_store import ListingReader
 from spark_jobs.source import piece_reader, splits
 from spark_jobs.source.record_columns import record_columns
 from spark_jobs.source.split_reader import split_batches
-from spark_jobs.source.splits import Split, plan_splits
+from spark_jobs.source.splits import Split
 from spark_jobs.source.store_thread import StoreThread
 from spark_jobs.source.stored_batches import StoredBatches
-from spark_jobs.source.topic_state import PartitionLog, read_partition
+from spark_jobs.source.topic_state import PartitionLog
 from tests.spark_jobs.support.oracle_rows import Row, batch_rows
+from tests.spark_jobs.support.planned import partition_log, plan_splits
 from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.support.controlled_store import ControlledStore
@@ -36,7 +37,7 @@ class MemoryTopic:
         self.metadata = MemoryStore()
         self.objects = ControlledStore()
         # What tasks read from; a test may put something else before it.
-        self.reader: ObjectReader = self.objects
+        self.reader: ListingReader = self.objects
         self.metadata_uses = 0
         self.stored = StoredTopic(
             self.metadata, self.objects, "events", namespace=NAMESPACE, index_interval=index_interval
@@ -58,7 +59,7 @@ class MemoryTopic:
 
     def log(self) -> PartitionLog:
         """The partition as it is now."""
-        return run(read_partition(self.metadata, self.objects, "events", 0))
+        return run(partition_log(self.metadata, self.objects, "events", 0))
 
     def splits(
         self, first_offset: int = 0, next_offset: int = END, *, split_bytes: int = splits.DEFAULT_SPLIT_BYTES
@@ -89,7 +90,7 @@ class MemoryTopic:
         rows: list[Row] = []
         for split in some:
             with self.batches(split) as found:
-                for batch in record_columns(found, "events", 0, include_headers=True):
+                for batch in record_columns(found, "events", include_headers=True):
                     rows += batch_rows(batch)
         return rows
 
@@ -107,7 +108,7 @@ class MemoryTopic:
 
     # --- `StoreOpener`: what a task opens
 
-    async def open_objects(self, stack: AsyncExitStack) -> ObjectReader:
+    async def open_objects(self, stack: AsyncExitStack) -> ListingReader:
         return self.reader
 
     async def open_metadata(self, stack: AsyncExitStack) -> MetadataReader:

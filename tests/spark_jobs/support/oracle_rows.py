@@ -29,9 +29,9 @@ def rows_of(
     """The rows that the columns come to; each Arrow batch is held against Arrow's own rules."""
     rows: list[Row] = []
     stored = StoredBatches(
-        name="object", data=memoryview(data), first_offset=first_offset, next_offset=next_offset
+        name="object", partition=7, data=memoryview(data), first_offset=first_offset, next_offset=next_offset
     )
-    for batch in record_columns([stored], "events", 7, include_headers=include_headers):
+    for batch in record_columns([stored], "events", include_headers=include_headers):
         rows += batch_rows(batch)
     return rows
 

@@ -18,8 +18,9 @@ from kafscale.formats.partition_record import (
 )
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.topic_record import encode_topic_record
-from kafscale.log.life.pace import Pace
-from kafscale.log.life.segment_merge import SegmentMerge
+from kafscale.log.life.merge_pressure import MergePressure
+from kafscale.log.life.segment_merge import MergePaces, SegmentMerge
+from kafscale.log.life.source_reads import SourceReads
 from kafscale.log.partition import PartitionId
 from kafscale.log.references import SegmentReferences
 from kafscale.metadata import keys
@@ -28,8 +29,8 @@ from kafscale.metadata.store import ABSENT, Compare, MetadataStore, Operation, P
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.records import Record
-from spark_jobs.source.topic_state import read_partition
 from tests.formats.segments import segment_of
+from tests.spark_jobs.support.planned import partition_log
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, encode
 
 _UNHURRIED = 1 << 50
@@ -73,14 +74,14 @@ class StoredTopic:
     async def append(self, partition: int, batches: Sequence[Batch]) -> list[Record]:
         """Publish the batches as one segment; returns the records as stored."""
         record = await self.record(partition)
-        encoded, records = _encode(batches, record)
-        reference = await self._put_segment(partition, encoded)
+        encoded, records = encoded_behind(batches, record)
+        reference = await self.put_segment(partition, encoded)
         after = replace(
             record,
             log_end_offset=reference.last_offset + 1,
             segments=(*record.segments, reference),
         )
-        await self._publish(partition, record, after)
+        await self.publish(partition, record, after)
         return records
 
     async def leave_unpublished(self, partition: int, batches: Sequence[Batch]) -> str:
@@ -89,22 +90,22 @@ class StoredTopic:
         The next append is one offset later, as by a leader that meets the upload of an older one.
         """
         record = await self.record(partition)
-        encoded, _ = _encode(batches, record)
-        reference = await self._put_segment(partition, encoded)
+        encoded, _ = encoded_behind(batches, record)
+        reference = await self.put_segment(partition, encoded)
         return self._key(partition, reference)
 
     async def new_leader(self, partition: int) -> int:
         """Let another leader go on; returns its leader epoch."""
         record = await self.record(partition)
         after = next_epoch(record)
-        await self._publish(partition, record, after)
+        await self.publish(partition, record, after)
         return after.leader_epoch
 
     async def write_checkpoint(self, partition: int) -> None:
         """Move every reference from the record into a checkpoint object."""
         record = await self.record(partition)
         references = await self.references(partition)
-        await self._publish(partition, record, await self._checkpointed(partition, record, references))
+        await self.publish(partition, record, await self._checkpointed(partition, record, references))
 
     async def merge(
         self, partition: int, first_offset: int, last_offset: int, *, keeps_sources: bool = False
@@ -119,11 +120,12 @@ class StoredTopic:
             for reference in references
             if reference.last_offset >= first_offset and reference.base_offset <= last_offset
         ]
-        merging = SegmentMerge(self.objects, self.namespace, Pace(_UNHURRIED))
+        paces = MergePaces(_UNHURRIED, 1.0, lambda: 0.0, MergePressure(1))
+        merging = SegmentMerge(self.objects, SourceReads(self.objects, 8), self.namespace, paces)
         merged = await merging.create(PartitionId(self.topic, partition), sources, LEGACY_VERSION)
         swapped = SegmentReferences(references)
         swapped.replace(merged)
-        await self._publish(partition, record, await self._checkpointed(partition, record, list(swapped)))
+        await self.publish(partition, record, await self._checkpointed(partition, record, list(swapped)))
         if not keeps_sources:
             await self._delete(partition, sources)
         return merged
@@ -133,7 +135,7 @@ class StoredTopic:
         record, references = await self.record(partition), await self.references(partition)
         dropped = [reference for reference in references if reference.last_offset < offset]
         kept = tuple(segment for segment in record.segments if segment.last_offset >= offset)
-        await self._publish(partition, record, replace(record, log_start_offset=offset, segments=kept))
+        await self.publish(partition, record, replace(record, log_start_offset=offset, segments=kept))
         if not keeps_objects:
             await self._delete(partition, dropped)
 
@@ -143,7 +145,9 @@ class StoredTopic:
 
     async def references(self, partition: int) -> list[SegmentReference]:
         """Every published segment, ascending."""
-        found = await read_partition(self.metadata, self.objects, self.topic, partition)
+        found = await partition_log(
+            self.metadata, self.objects, self.topic, partition, namespace=self.namespace
+        )
         return list(found.references)
 
     def keys_of(self, partition: int, references: Sequence[SegmentReference]) -> list[str]:
@@ -155,7 +159,8 @@ class StoredTopic:
         assert held is not None, f"topic {self.topic} has no partition {partition}"
         return decode_partition_record(held.key, held.value), held.mod_revision
 
-    async def _publish(self, partition: int, before: PartitionRecord, after: PartitionRecord) -> None:
+    async def publish(self, partition: int, before: PartitionRecord, after: PartitionRecord) -> None:
+        """Replace the partition's record."""
         found, revision = await self._held(partition)
         assert found == before, f"another writer wrote the record of {self.topic}-{partition}"
         key = keys.partition(self.topic, partition)
@@ -163,7 +168,8 @@ class StoredTopic:
         done = await self.metadata.transact([Compare(key, revision)], [put])
         assert done.succeeded, f"another writer wrote the record of {self.topic}-{partition}"
 
-    async def _put_segment(self, partition: int, batches: Sequence[bytes]) -> SegmentReference:
+    async def put_segment(self, partition: int, batches: Sequence[bytes]) -> SegmentReference:
+        """Store the encoded batches and their index; nothing names them yet."""
         headers = [read_header(batch, 0) for batch in batches]
         data = segment_of(batches, created_ms=FIRST_TIMESTAMP_MS)
         reference = SegmentReference(
@@ -188,6 +194,7 @@ class StoredTopic:
     async def _checkpointed(
         self, partition: int, record: PartitionRecord, references: Sequence[SegmentReference]
     ) -> PartitionRecord:
+        assert not any(map(object_keys.shares_its_object, references)), "a checkpoint names no slices"
         end_offset = record.log_end_offset
         key = object_keys.checkpoint_key(
             self.namespace, self.topic, partition, end_offset, record.leader_epoch, f"{next(_tokens):08x}"
@@ -197,14 +204,15 @@ class StoredTopic:
         return replace(record, segments=(), checkpoint_key=key, checkpoint_end_offset=end_offset)
 
     async def _delete(self, partition: int, references: Sequence[SegmentReference]) -> None:
-        segments = self.keys_of(partition, references)
+        own = [one for one in references if not object_keys.shares_its_object(one)]
+        segments = self.keys_of(partition, own)
         await self.objects.delete([*segments, *map(object_keys.index_key_of, segments)])
 
     def _key(self, partition: int, reference: SegmentReference) -> str:
         return object_keys.key_of_reference(self.namespace, self.topic, partition, reference)
 
 
-def _encode(batches: Sequence[Batch], record: PartitionRecord) -> tuple[list[bytes], list[Record]]:
+def encoded_behind(batches: Sequence[Batch], record: PartitionRecord) -> tuple[list[bytes], list[Record]]:
     """The batches behind the log's end, and their records."""
     encoded: list[bytes] = []
     records: list[Record] = []

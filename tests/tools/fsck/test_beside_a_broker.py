@@ -11,6 +11,7 @@ import pytest
 from kafka.protocol.admin import DeleteTopicsRequest, DeleteTopicsResponse
 
 from kafscale.formats import object_keys
+from kafscale.log.journal.collector import JournalCollector
 from kafscale.log.life import removals
 from kafscale.objects.object_store import ObjectInfo
 from kafscale.tools.fsck.check import check_cluster
@@ -22,11 +23,13 @@ from kafscale.tools.fsck.topic_rest import TopicRest
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
+from tests.support.nightly import by_day
 from tests.support.waiting import PATIENCE_MS, wait_until_async
 from tests.tools.fsck.two_stores import Nobody, kinds, orphans, problems, reasons
 
 NAMESPACE = "default"
-CHECKS = 25
+CHECKS = by_day(10, by_night=25)  # each takes longer than the one before: the broker goes on meanwhile
+SEALED = 10_000
 PASSING = {
     OrphanReason.ABOVE_LOG_END,
     OrphanReason.SUPERSEDED,
@@ -80,17 +83,21 @@ async def check(broker: InProcessBroker, *, verify: bool) -> FsckReport:
 
 
 class Producing:
-    """A producer to both partitions of a topic; `count`: requests that were acknowledged."""
+    """A producer to both partitions of a topic; `count`: requests that were acknowledged.
 
-    def __init__(self, broker: InProcessBroker, topic: str) -> None:
+    What it writes is gathered with others' slices; much more (`repeated`) becomes segments.
+    """
+
+    def __init__(self, broker: InProcessBroker, topic: str, repeated: int = 40) -> None:
         self._broker = broker
         self._topic = topic
+        self._repeated = repeated
         self.count = 0
 
     async def run(self) -> None:
         async with self._broker.connect() as client:
             while True:
-                records = wire.batch([b"%08d" % self.count * 40] * 3)
+                records = wire.batch([b"%08d" % self.count * self._repeated] * 3)
                 answer = await client.produce(self._topic, self.count % 2, records)
                 assert answer.error_code == 0, answer
                 self.count += 1
@@ -120,9 +127,18 @@ async def make_and_delete_topics(broker: InProcessBroker) -> None:
 def _soon_removed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects go soon after their references, so that a check meets many that do."""
     monkeypatch.setattr(removals, "GRACE_SEC", 0.02)
+    run = JournalCollector.run
+
+    async def run_often(self: JournalCollector) -> None:
+        self._grace_ms = self._gathered._grace_ms = 20.0
+        self._interval_sec = 0.05
+        await run(self)
+
+    monkeypatch.setattr(JournalCollector, "run", run_often)
 
 
 BUSY: dict[str, Any] = {
+    "seal_interval_ms": 50,
     "merge_min_segments": 3,
     "merge_check_interval_ms": 100,
     "merge_bytes_per_sec": 1 << 30,
@@ -136,7 +152,7 @@ async def test_nothing_that_changes_meanwhile_is_told_as_a_problem() -> None:
     async with in_process_broker(**BUSY) as broker:
         await broker.create_topic("short", 2, KEEPS_LITTLE)
         await broker.create_topic("long", 2)
-        producers = [Producing(broker, topic) for topic in ("short", "long")]
+        producers = [Producing(broker, "short"), Producing(broker, "long", SEALED)]
         async with under_way(*(one.run() for one in producers), make_and_delete_topics(broker)):
             for number in range(CHECKS):
                 report = await check(broker, verify=number % 2 == 0)
@@ -144,7 +160,7 @@ async def test_nothing_that_changes_meanwhile_is_told_as_a_problem() -> None:
                 assert set(reasons(report)) <= PASSING, orphans(report)
                 for producing in producers:
                     await producing.more()
-        assert broker.metrics.merges.sources > 20
+            await until(lambda: broker.metrics.merges.sources > 20, "segments are merged")
         assert broker.partition("short").record.log_start_offset > 0
     report = await check(broker, verify=True)
     assert problems(report) == [] and set(reasons(report)) <= PASSING
@@ -169,12 +185,12 @@ async def repair(broker: InProcessBroker) -> list[RepairOutcome]:
 async def test_repairs_beside_a_broker_take_nothing_from_its_readers() -> None:
     async with in_process_broker(**BUSY) as broker:
         await broker.create_topic("long", 2)
-        producing = Producing(broker, "long")
+        producing = Producing(broker, "long", SEALED)
         async with under_way(producing.run()):
-            for _ in range(CHECKS):
-                await repair(broker)
-                await producing.more()
-        assert broker.metrics.merges.sources > 20
+            while broker.metrics.merges.sources <= 20:
+                for _ in range(CHECKS):
+                    await repair(broker)
+                    await producing.more()
         for index in range(2):
             broker.forget_cached("long", index)
         async with broker.connect() as client:

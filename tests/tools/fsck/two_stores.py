@@ -64,9 +64,13 @@ class TwoStores:
     @classmethod
     async def new(cls) -> "TwoStores":
         stores = cls()
-        await adopt_cluster_id(stores.metadata, CLUSTER_ID)
-        await claim_marker(stores.objects, NAMESPACE, CLUSTER_ID)
+        await stores.found()
         return stores
+
+    async def found(self) -> None:
+        """Begin the cluster."""
+        await adopt_cluster_id(self.metadata, CLUSTER_ID)
+        await claim_marker(self.objects, NAMESPACE, CLUSTER_ID)
 
     # --- metadata
 

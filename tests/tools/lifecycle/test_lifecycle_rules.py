@@ -34,7 +34,7 @@ def rules_of(made: LifecyclePlan) -> list[dict[str, Any]]:
 
 
 def test_the_form_of_a_rule() -> None:
-    namespace, topic = rules_of(plan("t", noncurrent_days=4, abort_multipart_days=2))
+    namespace, topic, journals = rules_of(plan("t", noncurrent_days=4, abort_multipart_days=2))
     assert topic == {
         "ID": "kafscale/n/t",
         "Filter": {"Prefix": "n/t/"},
@@ -48,6 +48,13 @@ def test_the_form_of_a_rule() -> None:
         "Expiration": {"ExpiredObjectDeleteMarker": True},
         "NoncurrentVersionExpiration": {"NoncurrentDays": 4},
         "AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 2},
+    }
+    assert journals == {
+        "ID": "kafscale/_kafscale/n",
+        "Filter": {"Prefix": "_kafscale/n/"},
+        "Status": "Enabled",
+        "Expiration": {"ExpiredObjectDeleteMarker": True},
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 4},
     }
     # With days S3 removes such markers by itself, and refuses a rule that says both.
     assert rules_of(plan(noncurrent_days=4, default_days=20))[0]["Expiration"] == {"Days": 20}
@@ -118,3 +125,12 @@ def test_rules_of_others_that_delete_our_objects_are_named() -> None:
     ]
     named = [one["ID"] for one in dangerous_rules(found, "n")]
     assert named == ["everything", "one topic", "system", "by date"]
+
+
+def test_versions_of_journals_expire_and_no_journal_does() -> None:
+    made = plan("t", noncurrent_days=4, default_days=20)
+    [rule] = [rule for rule in rules_of(made) if prefix_of(rule).startswith("_kafscale/")]
+    assert "Days" not in rule["Expiration"]
+    change = changed_rules([*OF_OTHERS, *rules_of(made)], plan("t", default_days=20))
+    assert [one["ID"] for one in change.removed] == ["kafscale/_kafscale/n"]
+    assert dangerous_rules(rules_of(made)[-1:], "n") == []

@@ -1,19 +1,21 @@
 """A rebuild after a removal that ended half way: what was deleted stays deleted, and the check is content."""
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import decode_checkpoint
+from kafscale.journal.partition_state import unsealed
 from kafscale.log.life import removals
 from kafscale.tools.recovery.overlaps import DropReason
 from kafscale.tools.recovery.plan import FoundCheckpoint
 from kafscale.tools.recovery.rebuild import plan_rebuild
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
-from tests.support.in_process_broker import in_process_broker, until
+from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.tools.fsck.two_stores import NAMESPACE, TwoStores, problems
 from tests.tools.recovery.recovery_bucket import Silence
@@ -21,6 +23,14 @@ from tests.tools.recovery.test_recovery_plan import bases, checkpoint_of, damage
 from tests.tools.recovery.test_recovery_write import rebuild
 
 TOPIC = "topic"
+A_SEGMENT = 1_048_480
+"""Bytes of a record that is worth a segment of its own, and legal still."""
+
+
+def is_sealed(broker: InProcessBroker, offset: int) -> bool:
+    """True if the record there is in a segment."""
+    references = broker.partition(TOPIC).record.segments
+    return bool(references) and references[-1].last_offset == offset and not unsealed(references)
 
 
 class HalfRemoved(ControlledStore):
@@ -31,8 +41,11 @@ class HalfRemoved(ControlledStore):
         self.removals = 0
 
     async def delete(self, keys: Sequence[str]) -> None:
-        if object_keys.segment_key(NAMESPACE, TOPIC, 0, 0) in keys:
-            gone = [object_keys.segment_key(NAMESPACE, TOPIC, 0, offset) for offset in (2, 3)]
+        segments = [
+            object_keys.merged_segment_key(NAMESPACE, TOPIC, 0, offset, offset) for offset in range(4)
+        ]
+        if segments[0] in keys:
+            gone = segments[2:]
             await super().delete(gone)
             self.removals += 1
             raise StoreUnavailableError("the store went away")
@@ -44,17 +57,21 @@ async def test_deleted_records_that_partly_remain_do_not_come_back(monkeypatch: 
     """They came back beside a hole, which fsck took for a loss (exit status 3)."""
     monkeypatch.setattr(removals, "GRACE_SEC", 0.0)
     objects = HalfRemoved()
-    async with in_process_broker(objects=objects, s3_namespace=NAMESPACE) as broker:
+    async with in_process_broker(objects=objects, s3_namespace=NAMESPACE, seal_interval_ms=10) as broker:
         await broker.create_topic(TOPIC)
         async with broker.connect() as client:
             for number in range(6):
-                sent = wire.batch([b"%d" % number])
+                sent = wire.batch([b"%d" % number * A_SEGMENT])
                 assert (await client.produce(TOPIC, 0, sent)).error_code == 0
+                await until(partial(is_sealed, broker, number), "it is a segment")
         deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), 4) == 4
         await until(lambda: objects.removals == 1, "the removal has ended half way")
     (planned,) = (await plan_rebuild(objects.inner, NAMESPACE, concurrency=4, progress=Silence())).topics
-    assert [one.segment.base_offset for one in planned.partitions[0].dropped] == [0, 1]
+    dropped = planned.partitions[0].dropped
+    assert [one.segment.base_offset for one in dropped if one.segment.key.endswith(".kfs")] == [0, 1]
+    # Entries that were not collected yet have all of them.
+    assert {one.segment.base_offset for one in dropped if one.reason is DropReason.DELETED} == {0, 1, 2, 3}
     stores = TwoStores()
     stores.objects = objects.inner
     await rebuild(stores.metadata, objects.inner)

@@ -13,6 +13,7 @@ from kafscale.cluster.cluster_record import adopt_cluster_id, new_kafka_uuid
 from kafscale.cluster.marker import claim_marker
 from kafscale.cluster.producer_ids import ProducerIds
 from kafscale.errors import KafscaleError
+from kafscale.formats.acl_record import STORED_ACL
 from kafscale.formats.committed_offset import (
     CommittedOffset,
     decode_committed_offset,
@@ -26,6 +27,7 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
+from kafscale.formats.quota_record import QuotaEntity, encode_quotas, quota_key
 from kafscale.formats.snapshot_file import SnapshotHeader, lasting
 from kafscale.formats.topic_record import (
     decode_group_shard_record,
@@ -396,6 +398,24 @@ async def test_feature_levels_come_back() -> None:
     assert decode_level(key, await value(metadata, key)) == 2
 
 
+async def test_quotas_come_back_as_they_were() -> None:
+    key, of_later_release = quota_key(QuotaEntity(user="alice")), quota_key(QuotaEntity(user="bob"))
+    quotas = encode_quotas({"producer_byte_rate": 1024.0})
+    puts = [*orders_puts(), Put(key, quotas), Put(of_later_release, b'{"version":2}')]
+    metadata = await restored(puts)
+    assert await value(metadata, key) == quotas
+    assert await value(metadata, of_later_release) == b'{"version":2}'
+
+
+async def test_access_rules_come_back_as_they_were() -> None:
+    rule = "acls/topic/literal/orders/User:alice/*/read/allow"
+    of_later_release = "acls/topic/literal/orders/User:bob/*/read/deny"
+    puts = [*orders_puts(), Put(rule, STORED_ACL), Put(of_later_release, b'{"version":2}')]
+    metadata = await restored(puts)
+    assert await value(metadata, rule) == STORED_ACL
+    assert await value(metadata, of_later_release) == b'{"version":2}'
+
+
 # --- what it is refused for
 
 
@@ -420,8 +440,8 @@ async def test_a_snapshot_of_another_namespace_is_refused() -> None:
 
 
 async def test_a_snapshot_of_a_later_release_is_refused() -> None:
-    contents = snapshot_of([*orders_puts(), Put("quotas/a", b"1")])
-    assert "'quotas/a'" in await refused(MemoryStore(), await bucket(), contents)
+    contents = snapshot_of([*orders_puts(), Put("of-the-future/a", b"1")])
+    assert "'of-the-future/a'" in await refused(MemoryStore(), await bucket(), contents)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,275 @@
+"""Partitions followed behind their records: nothing is missing, and their leaders know of all that is read."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+
+from kafscale.cluster.topic_configs import effective
+from kafscale.errors import StoreUnavailableError
+from kafscale.formats.journal_keys import entry_key
+from kafscale.formats.journal_record import JournalRecord, encode_journal_record
+from kafscale.formats.partition_record import PartitionRecord
+from kafscale.log.followed_partitions import FollowedPartitions
+from kafscale.log.partition import NOT_LED, Partition, PartitionId
+from kafscale.log.partition_factory import append_rules
+from kafscale.log.writing.store_retries import StoreRetries
+from kafscale.metadata import keys
+from kafscale.metadata.store import Put
+from kafscale.settings.broker import Settings
+from tests.log.journal.journal_stores import JOURNAL, NAMESPACE, Stores, three_entries
+from tests.support.virtual_time import run_virtually
+
+TOPIC = "events"
+A_WHILE_SEC = 0.1
+EMPTY_JOURNAL = JournalRecord(broker_id=2, progress=-1)
+
+Scenario = Callable[[Stores, FollowedPartitions], Awaitable[None]]
+
+
+def make(topic: str, index: int, record: PartitionRecord, revision: int) -> Partition:
+    config = effective({}, Settings())
+    return Partition(PartitionId(topic, index), 0, record, revision, config, append_rules(config), NOT_LED)
+
+
+def played(scenario: Scenario, partitions: int = 3) -> None:
+    """Play it in virtual time, beside a journal of three entries with a record of each partition."""
+
+    async def play() -> None:
+        stores = await three_entries(partitions)
+        reader = stores.objects, NAMESPACE, StoreRetries(random.Random(0))
+        followed = FollowedPartitions(stores.metadata, make, reader)
+        try:
+            await scenario(stores, followed)
+        finally:
+            await followed.close()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        await stores.metadata.close()
+
+    run_virtually(play())
+
+
+async def follow(followed: FollowedPartitions, index: int) -> Partition:
+    partition = await followed.follow(TOPIC, index)
+    assert partition is not None
+    return partition
+
+
+def looks(stores: Stores) -> int:
+    """How often the place behind the newest entry was looked at."""
+    return stores.objects.calls["get_range", entry_key(NAMESPACE, JOURNAL, stores.sequence + 1)]
+
+
+# --- the first read
+
+
+def test_the_first_read_has_what_the_record_does_not_show() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        assert (await follow(followed, 0)).high_watermark == 3
+
+    played(scenario)
+
+
+def test_the_first_read_waits_until_the_leader_has_reported() -> None:
+    """Its consumer may ask the leader next, which must know of the record."""
+
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await stores.flush({0: 3}, is_reported=False)
+        await stores.flush({0: 4}, is_reported=False)
+        reading = asyncio.create_task(follow(followed, 0))
+        await asyncio.sleep(A_WHILE_SEC)
+        assert not reading.done()
+        await stores.report(4)
+        assert (await reading).high_watermark == 5
+
+    played(scenario)
+
+
+def test_a_leader_that_reports_nothing_delays_no_read_for_long() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await stores.flush({0: 3}, is_reported=False)
+        async with asyncio.timeout(5):
+            partition = await follow(followed, 0)
+        assert partition.high_watermark == 3
+        await stores.report(3)
+        await asyncio.sleep(A_WHILE_SEC)
+        assert partition.high_watermark == 4
+
+    played(scenario)
+
+
+def test_a_leader_that_reports_nothing_delays_one_read() -> None:
+    """What was waited for in vain is not waited for again by each partition that is followed next."""
+
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await stores.flush({0: 3, 1: 3, 2: 3}, is_reported=False)
+        await follow(followed, 0)
+        # A leader that only the metadata store does not reach goes on to write.
+        await stores.flush({0: 4, 1: 4, 2: 4}, is_reported=False)
+        async with asyncio.timeout(A_WHILE_SEC):
+            assert (await follow(followed, 1)).high_watermark == 3
+        await stores.report(3)
+        reading = asyncio.create_task(follow(followed, 2))
+        await asyncio.sleep(A_WHILE_SEC)
+        assert not reading.done(), "it reports again"
+        await stores.report(4)
+        assert (await reading).high_watermark == 5
+
+    played(scenario)
+
+
+def test_an_object_store_that_is_away_delays_no_read_for_long() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        with stores.objects.hold("get_range"):
+            async with asyncio.timeout(5):
+                partition = await follow(followed, 0)
+            assert partition.high_watermark == 0
+        await asyncio.sleep(A_WHILE_SEC)
+        assert partition.high_watermark == 3
+
+    played(scenario)
+
+
+def test_a_partition_farther_behind_needs_no_news_of_its_leader() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await stores.record(0, 1, 2)
+        assert (await follow(followed, 0)).high_watermark == 3
+        assert (await follow(followed, 1)).high_watermark == 3
+
+    played(scenario)
+
+
+def test_a_new_record_of_the_past_needs_no_news_of_its_leader() -> None:
+    """A partition moves to a journal that is followed already, from a later entry on."""
+
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await stores.record(1, 2, 3)
+        await follow(followed, 1)
+        await stores.metadata.transact([], [Put(keys.journal("2-b"), encode_journal_record(EMPTY_JOURNAL))])
+        await stores.record(0, -1, 0, journal_id="2-b")
+        partition = await follow(followed, 0)
+        assert partition.high_watermark == 0
+        await stores.record(0, 0, 1)
+        await asyncio.sleep(A_WHILE_SEC)
+        assert partition.high_watermark == 3
+
+    played(scenario)
+
+
+def test_partitions_that_are_followed_at_once_share_looks() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        found = await asyncio.gather(*(follow(followed, index) for index in range(40)))
+        assert {partition.high_watermark for partition in found} == {3}
+        assert stores.heads_read() - looks(stores) == 3
+        assert looks(stores) <= 3
+
+    played(scenario, partitions=40)
+
+
+# --- catching up
+
+
+def test_catching_up_has_what_came_before_it_was_asked_for() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        partition = await follow(followed, 0)
+        for offset in range(3, 50):
+            await stores.flush({0: offset}, is_reported=False)
+        asked = [asyncio.create_task(followed.catch_up(partition)) for _ in range(3)]
+        await asyncio.sleep(A_WHILE_SEC)
+        assert not any(one.done() for one in asked)
+        assert partition.high_watermark == 3
+        await stores.report(stores.sequence)
+        assert await asyncio.gather(*asked) == [True] * 3
+        assert partition.high_watermark == 50
+
+    played(scenario)
+
+
+def test_a_look_that_is_under_way_is_not_enough() -> None:
+    """The entry may be stored after the other's look at its place."""
+
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        partition = await follow(followed, 0)
+        with stores.objects.hold("get_range") as hold:
+            first = asyncio.create_task(followed.catch_up(partition))
+            await hold.reached()
+            second = asyncio.create_task(followed.catch_up(partition))
+            await asyncio.sleep(A_WHILE_SEC)
+            before = looks(stores)
+        assert await first
+        assert await second
+        assert looks(stores) == before + 1
+
+    played(scenario)
+
+
+def test_an_ended_journal_is_waited_for_no_longer() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        partition = await follow(followed, 0)
+        await stores.flush({0: 3}, is_reported=False)
+        asked = asyncio.create_task(followed.catch_up(partition))
+        await asyncio.sleep(A_WHILE_SEC)
+        assert not asked.done()
+        ended = replace(EMPTY_JOURNAL, broker_id=1, progress=2, ended_at=4)
+        await stores.metadata.transact([], [Put(keys.journal(JOURNAL), encode_journal_record(ended))])
+        assert await asked
+        assert partition.high_watermark == 4
+        before = looks(stores)
+        assert await followed.catch_up(partition)
+        assert looks(stores) == before, "its end is known"
+
+    played(scenario)
+
+
+def test_slices_behind_a_collected_entry_follow_the_record() -> None:
+    """The watch of the record is late, and the entry between is gone: the record is read, and what follows it."""
+
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        partition = await follow(followed, 0)
+        followed._followed[TOPIC, 0].task.cancel()
+        await stores.flush({0: 3}, is_reported=False)
+        await stores.flush({0: 4}, is_reported=False)
+        await stores.record(0, 3, 4)
+        await stores.collect(3)
+        await stores.report(4)
+        await asyncio.sleep(A_WHILE_SEC)
+        assert partition.high_watermark == 5
+        assert await followed.catch_up(partition)
+
+    played(scenario)
+
+
+def test_catching_up_has_what_only_the_record_shows() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        partition = await follow(followed, 0)
+        followed._followed[TOPIC, 0].task.cancel()
+        await stores.flush({0: 3}, is_reported=False)
+        await stores.record(0, 3, 4)
+        await stores.collect(3)
+        await stores.report(3)
+        assert await followed.catch_up(partition)
+        assert partition.high_watermark == 4
+
+    played(scenario)
+
+
+def test_partition_without_its_journal_is_not_known_complete() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await stores.record(0, -1, 0, journal_id="9-unknown")
+        partition = await follow(followed, 0)
+        with pytest.raises(StoreUnavailableError, match="9-unknown"):
+            await followed.catch_up(partition)
+
+    played(scenario)
+
+
+def test_a_partition_that_is_dropped_is_not_known_to_be_complete() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        partition = await follow(followed, 0)
+        assert await followed.catch_up(partition)
+        followed.drop(TOPIC, 0)
+        assert not await followed.catch_up(partition)
+
+    played(scenario)

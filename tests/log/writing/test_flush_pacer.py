@@ -1,0 +1,107 @@
+"""When a broker writes its next entry: at once where that costs little, and never more often than is paid for."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafscale.log.writing.flush_pacer import SAVED_SEC, FlushPacer, FlushPolicy, Waiting
+
+MIB = 1024 * 1024
+NOW_MS = 1_700_000_000_000
+
+
+def policy(per_sec: float = 4, *, interval_ms: int = 500, in_flight: int = 4) -> FlushPolicy:
+    return FlushPolicy(
+        interval_ms=interval_ms, entry_bytes=8 * MIB, flushes_per_sec=per_sec, in_flight=in_flight
+    )
+
+
+def delay(
+    pacer: FlushPacer, *, age_ms: int = 0, size_bytes: int = 1, in_flight: int = 0, urgent: bool = False,
+    now_sec: float = 0.0,
+) -> float | None:  # fmt: skip
+    waiting = Waiting(since_ms=NOW_MS - age_ms, size_bytes=size_bytes, is_urgent=urgent)
+    return pacer.delay_sec(waiting, in_flight, now_sec, NOW_MS)
+
+
+def test_the_first_record_is_flushed_at_once() -> None:
+    assert delay(FlushPacer(policy(), 0.0)) == 0
+
+
+def test_what_comes_during_a_flush_gathers_until_it_is_old() -> None:
+    assert delay(FlushPacer(policy(), 0.0), age_ms=100, in_flight=1) == 0.4
+
+
+@pytest.mark.parametrize("why", [{"age_ms": 500}, {"size_bytes": 8 * MIB}, {"urgent": True}])
+def test_what_is_due_does_not_wait_for_a_flush_in_flight(why: dict[str, int]) -> None:
+    pacer = FlushPacer(policy(0), 0.0)
+    assert delay(pacer, in_flight=3, **why) == 0  # type: ignore[arg-type]
+
+
+def test_at_the_limit_of_flushes_in_flight_the_next_one_waits() -> None:
+    assert delay(FlushPacer(policy(in_flight=2), 0.0), age_ms=10_000, in_flight=2, urgent=True) is None
+
+
+def test_without_saved_puts_it_waits_for_one_or_the_interval() -> None:
+    pacer = FlushPacer(policy(4), 0.0)
+    for _ in range(int(4 * SAVED_SEC)):
+        assert delay(pacer) == 0
+        pacer.began(0.0)
+    assert delay(pacer) == pytest.approx(0.25)
+    assert delay(pacer, age_ms=450) == pytest.approx(0.05)
+    assert delay(pacer, now_sec=0.25) == 0
+
+
+def test_with_no_puts_to_save_everything_waits_for_the_interval() -> None:
+    assert delay(FlushPacer(policy(0), 0.0), age_ms=200) == 0.3
+
+
+def test_in_a_folder_nothing_is_counted() -> None:
+    pacer = FlushPacer(policy(math.inf), 0.0)
+    for _ in range(10_000):
+        pacer.began(0.0)
+    assert delay(pacer) == 0
+
+
+def test_a_clock_that_was_set_back_keeps_nothing_waiting() -> None:
+    assert delay(FlushPacer(policy(0), 0.0), age_ms=-60_000, in_flight=1) == 0
+
+
+@given(
+    per_sec=st.integers(1, 50),
+    interval_ms=st.integers(1, 2_000),
+    pauses=st.lists(st.floats(0, 3), min_size=1, max_size=200),
+)
+def test_flushes_stay_within_what_is_paid_for(per_sec: int, interval_ms: int, pauses: list[float]) -> None:
+    """With little waiting and nothing in flight: at most the budget, or one for each interval."""
+    pacer = FlushPacer(policy(per_sec, interval_ms=interval_ms), 0.0)
+    now_sec, flushes = 0.0, 0
+    for pause_sec in pauses:
+        now_sec += pause_sec
+        waiting = Waiting(since_ms=round(now_sec * 1000), size_bytes=1)
+        wait_sec = pacer.delay_sec(waiting, 0, now_sec, round(now_sec * 1000))
+        assert wait_sec is not None
+        assert 0 <= wait_sec <= interval_ms / 1000 + 1e-9
+        now_sec += wait_sec
+        pacer.began(now_sec)
+        flushes += 1
+    per_interval = now_sec / (interval_ms / 1000)
+    assert flushes <= per_sec * (SAVED_SEC + now_sec) + per_interval + 1
+
+
+def test_wait_for_the_budget_is_counted_once() -> None:
+    pacer = FlushPacer(policy(4), 0.0)
+    for _ in range(int(4 * SAVED_SEC)):
+        assert pacer.began(0.0) == 0.0
+    assert delay(pacer) == pytest.approx(0.25)
+    assert delay(pacer, now_sec=0.1) == pytest.approx(0.15)
+    assert pacer.began(0.25) == 0.25
+    assert pacer.began(0.5) == 0.0
+
+
+def test_wait_for_a_flush_or_its_interval_is_not_the_budgets() -> None:
+    pacer = FlushPacer(policy(4), 0.0)
+    assert delay(pacer, in_flight=1) == 0.5
+    assert pacer.began(0.5) == 0.0

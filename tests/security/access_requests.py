@@ -1,0 +1,204 @@
+"""Requests that name a topic, a group or nothing, one for each form that is checked for access."""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kafscale.protocol import api_messages as m
+from tests.support import wire
+
+TEAM, TRANSACTION = "team", "payments"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The topic and the broker that a request names."""
+
+    topic: str
+    topic_id: uuid.UUID
+    broker_id: int = 0
+
+
+def offset_fetch(topics: bool) -> Callable[[Target], Any]:
+    group = m.OffsetFetchRequest.OffsetFetchRequestGroup
+    return lambda t: m.OffsetFetchRequest(
+        groups=[
+            group(
+                group_id=TEAM,
+                topics=[group.OffsetFetchRequestTopics(name=t.topic, partition_indexes=[0])]
+                if topics
+                else None,
+            )
+        ]
+    )
+
+
+def offset_commit(t: Target) -> Any:
+    topic = m.OffsetCommitRequest.OffsetCommitRequestTopic
+    partition = topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=0)
+    return m.OffsetCommitRequest(
+        group_id=TEAM,
+        generation_id_or_member_epoch=-1,
+        topics=[topic(name=t.topic, partitions=[partition])],
+    )
+
+
+def offset_delete(t: Target) -> Any:
+    topic = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
+    partition = topic.OffsetDeleteRequestPartition(partition_index=0)
+    return m.OffsetDeleteRequest(group_id=TEAM, topics=[topic(name=t.topic, partitions=[partition])])
+
+
+def fetch_by_id(t: Target) -> Any:
+    request = wire.fetch_request(t.topic, {0: 0}, max_wait_ms=0)
+    for topic in request.topics:
+        topic.topic_id = t.topic_id
+    return request
+
+
+def list_offsets(t: Target) -> Any:
+    topic = m.ListOffsetsRequest.ListOffsetsTopic
+    partition = topic.ListOffsetsPartition(partition_index=0, current_leader_epoch=-1, timestamp=-1)
+    return m.ListOffsetsRequest(replica_id=-1, topics=[topic(name=t.topic, partitions=[partition])])
+
+
+def epoch_end(t: Target) -> Any:
+    topic = m.OffsetForLeaderEpochRequest.OffsetForLeaderTopic
+    partition = topic.OffsetForLeaderPartition(partition=0, current_leader_epoch=-1, leader_epoch=0)
+    return m.OffsetForLeaderEpochRequest(replica_id=-1, topics=[topic(topic=t.topic, partitions=[partition])])
+
+
+def metadata(*, by_id: bool = False, every: bool = False, creates: bool = False) -> Callable[[Target], Any]:
+    def make(t: Target) -> Any:
+        topic = m.MetadataRequest.MetadataRequestTopic
+        asked = topic(topic_id=t.topic_id, name=None) if by_id else topic(name=t.topic, topic_id=None)
+        return m.MetadataRequest(
+            topics=None if every else [asked],
+            allow_auto_topic_creation=creates,
+            include_topic_authorized_operations=False,
+        )
+
+    return make
+
+
+def create_topics(t: Target) -> Any:
+    topic = m.CreateTopicsRequest.CreatableTopic
+    asked = topic(name=f"{t.topic}-new", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+    return m.CreateTopicsRequest(topics=[asked], timeout_ms=10_000, validate_only=True)
+
+
+def delete_topics(*, by_id: bool = False) -> Callable[[Target], Any]:
+    def make(t: Target) -> Any:
+        state = m.DeleteTopicsRequest.DeleteTopicState
+        asked = state(name=None, topic_id=t.topic_id) if by_id else state(name=t.topic, topic_id=None)
+        return m.DeleteTopicsRequest(topics=[asked], timeout_ms=10_000)
+
+    return make
+
+
+def delete_records(t: Target) -> Any:
+    topic = m.DeleteRecordsRequest.DeleteRecordsTopic
+    partition = topic.DeleteRecordsPartition(partition_index=0, offset=0)
+    return m.DeleteRecordsRequest(topics=[topic(name=t.topic, partitions=[partition])], timeout_ms=10_000)
+
+
+def create_partitions(t: Target) -> Any:
+    topic = m.CreatePartitionsRequest.CreatePartitionsTopic(name=t.topic, count=2, assignments=None)
+    return m.CreatePartitionsRequest(topics=[topic], timeout_ms=10_000, validate_only=True)
+
+
+def _name_of(kind: int, t: Target) -> str:
+    return {2: t.topic, 4: str(t.broker_id), 32: TEAM}[kind]
+
+
+def configs(request: Any, resource: Any, kind: int, **extra: Any) -> Callable[[Target], Any]:
+    return lambda t: request(
+        resources=[resource(resource_type=kind, resource_name=_name_of(kind, t), **extra)], validate_only=True
+    )
+
+
+def described_configs(kind: int) -> Callable[[Target], Any]:
+    resource = m.DescribeConfigsRequest.DescribeConfigsResource
+    return lambda t: m.DescribeConfigsRequest(
+        resources=[resource(resource_type=kind, resource_name=_name_of(kind, t), configuration_keys=None)]
+    )
+
+
+def acl_filter(fields: Any) -> Any:
+    return fields(
+        resource_type_filter=1,
+        resource_name_filter="no such",
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+
+
+def elect_leaders(t: Target) -> Any:
+    asked = m.ElectLeadersRequest.TopicPartitions(topic=t.topic, partitions=[0])
+    return m.ElectLeadersRequest(election_type=0, topic_partitions=[asked], timeout_ms=10_000)
+
+
+def move_log_dirs(t: Target) -> Any:
+    directory = m.AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    topic = directory.AlterReplicaLogDirTopic(name=t.topic, partitions=[0])
+    return m.AlterReplicaLogDirsRequest(dirs=[directory(path="/elsewhere", topics=[topic])])
+
+
+def describe_topic_partitions(*, every: bool) -> Callable[[Target], Any]:
+    topic = m.DescribeTopicPartitionsRequest.TopicRequest
+    return lambda t: m.DescribeTopicPartitionsRequest(
+        topics=[] if every else [topic(name=t.topic)], response_partition_limit=100, cursor=None
+    )
+
+
+def create_acls(t: Target) -> Any:
+    creation = m.CreateAclsRequest.AclCreation(
+        resource_type=2,
+        resource_name="x",
+        resource_pattern_type=3,
+        principal="User:x",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    return m.CreateAclsRequest(creations=[creation])
+
+
+def produce(t: Target, *, acks: int = -1, transactional_id: str | None = None) -> Any:
+    request = wire.produce_request(t.topic, {0: wire.batch([b"v"])}, acks=acks)
+    request.transactional_id = transactional_id
+    return request
+
+
+def join_group(t: Target) -> Any:
+    return m.JoinGroupRequest(
+        group_id=TEAM,
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=10_000,
+        member_id="",
+        group_instance_id=None,
+        protocol_type="consumer",
+        protocols=[m.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")],
+    )
+
+
+def init_producer_id(transactional_id: str | None) -> Callable[[Target], Any]:
+    return lambda t: m.InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1
+    )
+
+
+def alter_quotas(target: Target) -> Any:
+    request = m.AlterClientQuotasRequest
+    entity = [request.EntryData.EntityData(entity_type="user", entity_name="nobody")]
+    change = [request.EntryData.OpData(key="producer_byte_rate", value=0.0, remove=True)]
+    return request(entries=[request.EntryData(entity=entity, ops=change)], validate_only=True)
+
+
+def delete_credential(target: Target) -> Any:
+    deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)
+    return m.AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])

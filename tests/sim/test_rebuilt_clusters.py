@@ -1,0 +1,19 @@
+"""A rebuild from the bucket gives back exactly what was committed, whatever happened to the cluster before."""
+
+import os
+import random
+
+from tests.sim.rebuilt_clusters import mistakes_of_a_rebuild
+from tests.sim.simulation import simulate
+from tests.support.nightly import by_day
+
+SEEDS = by_day(30, by_night=2_000)
+FIRST_SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
+
+
+def test_a_rebuild_gives_back_what_was_committed() -> None:
+    for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
+        verdict = simulate(seed)
+        assert verdict.mistake is None, verdict.report()
+        assert verdict.cluster is not None
+        assert mistakes_of_a_rebuild(verdict.cluster) == [], f"seed {seed}"
