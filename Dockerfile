@@ -1,8 +1,9 @@
 # One image for brokers, the operator and the tools. Build it in the project's root:
 #   docker build --tag registry.example.com/kafscale:1 .
 # A broker to try, for clients of this machine:
-#   docker run --read-only --tmpfs /tmp --publish 9092:9092 --env KAFSCALE_BROKER_HOST=localhost \
-#     --volume kafscale:/var/lib/kafscale registry.example.com/kafscale:1
+#   docker run --read-only --tmpfs /tmp --publish 127.0.0.1:9092:9092 \
+#     --env KAFSCALE_LISTENERS=PLAINTEXT://:9092 --env KAFSCALE_ALLOW_PLAINTEXT=true \
+#     --env KAFSCALE_ADVERTISED_LISTENERS=PLAINTEXT://localhost:9092 --volume kafscale:/var/lib/kafscale registry.example.com/kafscale:1
 FROM docker.io/library/python:3.11-slim-bookworm@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b AS build
 # A version would be gone from Debian's servers with the next one.
 # hadolint ignore=DL3008
@@ -32,12 +33,12 @@ LABEL org.opencontainers.image.title="Kafscale" \
       org.opencontainers.image.description="Kafka-wire-compatible stateless broker over an object store: broker, operator and tools"
 RUN groupadd --gid 10001 kafscale \
  && useradd --uid 10001 --gid 10001 --no-log-init --no-create-home --home-dir /tmp --shell /usr/sbin/nologin kafscale \
- && install --directory --owner=10001 --group=10001 /var/lib/kafscale
+ && install --directory --mode=0700 --owner=10001 --group=10001 /var/lib/kafscale
 COPY --from=build /opt/kafscale /opt/kafscale
-# In a container the addresses of the machine itself are of no use. The folder is for a broker without a bucket.
+# Where Kafka clients are served must be said (KAFSCALE_LISTENERS): the default is the container's loopback address.
+# The folder is for a broker without a bucket.
 ENV PATH=/opt/kafscale/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \
-    KAFSCALE_BROKER_ADDR=:9092 \
     KAFSCALE_METRICS_ADDR=:9093 \
     KAFSCALE_DATA_DIR=/var/lib/kafscale
 VOLUME /var/lib/kafscale

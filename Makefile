@@ -19,7 +19,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster demo test test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
+.PHONY: help setup setup-spark run cluster demo test test-bytecode test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -35,8 +35,15 @@ $(BIN)/.runtime: pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(BIN)/.develop: pyproject.toml | $(BIN)/python
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --upgrade 'pip>=25,<27'  # half of 3.11's CPU time
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --editable '.[bench,check,operator,spark,test]'
 	@touch $@ $(BIN)/.runtime
+
+# Once, not in each worker: what a new checkout's tests import is compiled, their assertions rewritten. What is wrong
+# with a test shows when it runs.
+$(BIN)/.bytecode: $(BIN)/.develop
+	-$(BIN)/pytest --collect-only -qq -p no:randomly tests >/dev/null
+	@touch $@
 
 $(BIN)/.spark: pyproject.toml spark_jobs/pom.xml | $(BIN)/python
 	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[spark]'
@@ -58,13 +65,15 @@ demo: | $(BIN)/python ## the lake export in one story: broker, events, export to
 	@$(MAKE) --no-print-directory setup-spark
 	@$(BIN)/python -m scripts.demo $(DEMO_ARGS)
 
-test: test-tools ## run all tests: about ten minutes on two free cores
+test: test-tools test-bytecode ## run all tests: about ten minutes on two free cores
 	$(BIN)/python -m tests.run $(PYTEST_ARGS)
 
-test-tools: $(BIN)/.develop ## fetch what tests need beyond Python: clients, stores, helm
+test-bytecode: $(BIN)/.bytecode
+
+test-tools: | $(BIN)/python ## fetch what tests need beyond Python: clients, stores, helm
 	$(BIN)/python -m tests.compat.tools
 
-nightly: test-tools ## all that takes too long for `make test`, whatever fails of it: about three hours (docs/testing.md)
+nightly: test-tools $(BIN)/.develop ## all that takes too long for `make test`, whatever fails of it: about three hours (docs/testing.md)
 	$(MAKE) --keep-going nightly-long-forms chaos group-chaos large-segment nightly-fuzz
 
 nightly-long-forms: $(BIN)/.develop
@@ -121,7 +130,7 @@ bench-failover: $(BIN)/.develop ## how long partitions wait when their leader st
 	$(BIN)/python -m tests.compat.tools etcd versitygw
 	$(BIN)/python -m bench.failover $(BENCH_ARGS)
 
-bench-reads: $(BIN)/.develop ## cold and warm reads of 1,000 small segments over a slow store, GETs counted (BENCH_ARGS: see python -m bench.reads --help)
+bench-reads: $(BIN)/.develop ## cold and warm reads of 1,000 small slices over a slow store, GETs counted (BENCH_ARGS: see python -m bench.reads --help)
 	$(BIN)/python -m tests.compat.tools etcd versitygw
 	$(BIN)/python -m bench.reads $(BENCH_ARGS)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.brokers import HOST, Broker, BrokerError
 from bench.kafka_libs import java, kafka_libraries
+from bench.tls import TlsListener
 from tests.support.ports import free_port
 
 # config/server.properties of the Kafka 4.1 release, values unchanged, with free ports and our log folder.
@@ -15,9 +16,9 @@ _KAFKA_PROPERTIES = """\
 process.roles=broker,controller
 node.id={node_id}
 {quorum}
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}{tls_listener}
 inter.broker.listener.name=PLAINTEXT
-advertised.listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}{tls_listener}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL
 num.network.threads=3
@@ -36,7 +37,7 @@ transaction.state.log.min.isr=1
 log.retention.hours=168
 log.segment.bytes=1073741824
 log.retention.check.interval.ms=300000
-"""
+{tls_properties}"""
 _KAFKA_CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qg"
 # KAFKA_HEAP_OPTS of kafka-server-start.sh and KAFKA_JVM_PERFORMANCE_OPTS of kafka-run-class.sh.
 _KAFKA_HEAP = ("-Xmx1G", "-Xms1G")
@@ -69,8 +70,8 @@ class _Node:
 class ApacheKafka(Broker):
     """One Apache Kafka node (KRaft, combined broker and controller) with the settings of its release."""
 
-    def __init__(self, work_dir: Path, node: _Node | None = None) -> None:
-        super().__init__(work_dir)
+    def __init__(self, work_dir: Path, node: _Node | None = None, *, with_tls: bool = False) -> None:
+        super().__init__(work_dir, with_tls=with_tls)
         node = node or _Node(node_id=1, controller_ports=[free_port()])
         self._class_path = f"{kafka_libraries()}/*"
         self._properties = self.folder / "server.properties"
@@ -82,6 +83,8 @@ class ApacheKafka(Broker):
             port=self.port,
             controller_port=node.controller_ports[node.node_id - 1],
             logs=self.folder / "logs",
+            tls_listener="" if self.tls is None else f",SSL://{HOST}:{self.tls.port}",
+            tls_properties="" if self.tls is None else _tls_properties(self.tls),
         )
         self._properties.write_text(text)
         self._format_log_folder(stands_alone=len(node.controller_ports) == 1)
@@ -97,6 +100,10 @@ class ApacheKafka(Broker):
     def command(self) -> list[str]:
         main = ("-cp", self._class_path, "kafka.Kafka", str(self._properties))
         return [java(), *_KAFKA_HEAP, *_KAFKA_JVM, *main]
+
+
+def _tls_properties(tls: TlsListener) -> str:
+    return f"ssl.keystore.type=PEM\nssl.keystore.location={tls.key_and_certificate}\n"
 
 
 def kafka_nodes(work_dir: Path, count: int) -> list[ApacheKafka]:

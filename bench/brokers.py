@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bench.page_cache import drop_page_cache
 from bench.process import process_tree_cpu
+from bench.tls import TlsListener
 from bench.wire import Client, WireError
 from tests.support.ports import free_port
 
@@ -30,9 +31,11 @@ class BrokerError(Exception):
 class Broker(ABC):
     """One broker process with its data folder. `start` may be called again after `stop`: the data stays."""
 
-    def __init__(self, work_dir: Path) -> None:
+    def __init__(self, work_dir: Path, *, with_tls: bool = False) -> None:
+        """`with_tls`: a TLS listener beside the other, by which drivers come."""
         self.port = free_port()
         self.folder = Path(tempfile.mkdtemp(prefix="kafscale-bench-", dir=work_dir))
+        self.tls = TlsListener(self.folder / "tls") if with_tls else None
         self._process: subprocess.Popen[bytes] | None = None
         self._launched_at = 0.0
 
@@ -55,6 +58,16 @@ class Broker(ABC):
     @property
     def bootstrap(self) -> str:
         return f"{HOST}:{self.port}"
+
+    @property
+    def driver_bootstrap(self) -> str:
+        """Where drivers connect."""
+        return self.bootstrap if self.tls is None else f"{HOST}:{self.tls.port}"
+
+    @property
+    def driver_properties(self) -> dict[str, str]:
+        """Properties by which drivers connect there."""
+        return {} if self.tls is None else self.tls.driver_properties()
 
     def cpu(self) -> float:
         """CPU seconds the broker has used since it started."""

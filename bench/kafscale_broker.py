@@ -1,5 +1,6 @@
 """This project's broker, as it is measured."""
 
+import copy
 import http.client
 import sys
 from collections.abc import Mapping
@@ -12,10 +13,18 @@ from tests.support.ports import free_port
 class Kafscale(Broker):
     """This project's broker on its embedded default, with `settings` on top."""
 
-    def __init__(self, work_dir: Path, settings: Mapping[str, str] | None = None) -> None:
-        super().__init__(work_dir)
+    def __init__(
+        self, work_dir: Path, settings: Mapping[str, str] | None = None, *, with_tls: bool = False
+    ) -> None:
+        super().__init__(work_dir, with_tls=with_tls)
         self._metrics_port = free_port()
         self._settings = dict(settings or {})
+
+    def with_settings(self, settings: Mapping[str, str]) -> "Kafscale":
+        """The same broker, on its data and ports, with these settings on top. One of the two may run at a time."""
+        other = copy.copy(self)
+        other._settings = {**self._settings, **settings}
+        return other
 
     @property
     def data_folder(self) -> Path:
@@ -27,10 +36,19 @@ class Kafscale(Broker):
 
     def environment(self) -> Mapping[str, str]:
         return {
-            "KAFSCALE_BROKER_ADDR": self.bootstrap,
+            **self._listeners(),
             "KAFSCALE_METRICS_ADDR": f"{HOST}:{self._metrics_port}",
             "KAFSCALE_DATA_DIR": str(self.data_folder),
             **self._settings,
+        }
+
+    def _listeners(self) -> Mapping[str, str]:
+        if self.tls is None:
+            return {"KAFSCALE_BROKER_ADDR": self.bootstrap}
+        return {
+            "KAFSCALE_LISTENERS": f"PLAINTEXT://{self.bootstrap},SSL://{HOST}:{self.tls.port}",
+            "KAFSCALE_SSL_CERTIFICATE_FILE": str(self.tls.certificate),
+            "KAFSCALE_SSL_KEY_FILE": str(self.tls.key),
         }
 
     def readyz(self) -> bool:

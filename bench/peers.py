@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from bench.apache_kafka import ApacheKafka
@@ -22,6 +23,7 @@ class Peer:
     describes: str
     other: Callable[[Path], Broker] | None = field(default=None, repr=False)
     settings: Mapping[str, str] = field(default_factory=dict)
+    with_tls: bool = False
 
     @property
     def is_kafscale(self) -> bool:
@@ -36,7 +38,7 @@ class Peer:
         """A broker on a fresh data folder, not started. `stores`: settings of Kafscale's stores, None: embedded."""
         if self.other is not None:
             return self.other(work_dir)
-        return Kafscale(work_dir, {**self.settings, **(stores or {})})
+        return Kafscale(work_dir, {**self.settings, **(stores or {})}, with_tls=self.with_tls)
 
 
 _COLUMNS = (
@@ -51,6 +53,18 @@ _COLUMNS = (
         name="kafscale-producer",
         settings={"KAFSCALE_COMPRESSION_CODEC": "producer"},
         describes="KAFSCALE_COMPRESSION_CODEC=producer: batches stay as they come",
+    ),
+    Peer(name="kafscale-tls", with_tls=True, describes="nothing set, drivers by TLS 1.3"),
+    Peer(
+        name="kafscale-producer-tls",
+        settings={"KAFSCALE_COMPRESSION_CODEC": "producer"},
+        with_tls=True,
+        describes="KAFSCALE_COMPRESSION_CODEC=producer, drivers by TLS 1.3",
+    ),
+    Peer(
+        name="kafka-tls",
+        other=partial(ApacheKafka, with_tls=True),
+        describes="Apache Kafka from Maven, settings as shipped, drivers by TLS 1.3",
     ),
     Peer(
         name=NOOP,

@@ -7,8 +7,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from bench.kafscale_broker import Kafscale
 from kafscale.protocol.api_keys import ApiKey
 
-# How a broker reads segments and indexes. A `get` reads a small object whole: a checkpoint after a start.
-_SEGMENT_GETS = ("get_range", "read_into", "size_bytes")
+# How a broker reads slices, segments and indexes. A `get` reads a small object whole: a checkpoint after a start.
+_RANGE_GETS = ("get_range", "read_into", "size_bytes")
 _OTHER_GETS = ("get",)
 
 
@@ -16,7 +16,7 @@ _OTHER_GETS = ("get",)
 class Counts:
     """A broker's counters since its start: GETs, their total duration, Fetch requests, CPU.
 
-    `gets` are those of segments and indexes, to which alone the time belongs.
+    `gets` are those of slices, segments and indexes, to which alone the time belongs.
     """
 
     gets: float
@@ -46,9 +46,9 @@ def counts(broker: Kafscale) -> Counts:
 
     store = "kafscale_object_store_duration_seconds"
     return Counts(
-        gets=total(f"{store}_count", "operation", _SEGMENT_GETS),
+        gets=total(f"{store}_count", "operation", _RANGE_GETS),
         other_gets=total(f"{store}_count", "operation", _OTHER_GETS),
-        get_sec=total(f"{store}_sum", "operation", _SEGMENT_GETS),
+        get_sec=total(f"{store}_sum", "operation", _RANGE_GETS),
         fetches=total("kafscale_request_duration_seconds_count", "api", (ApiKey.FETCH.name,)),
         cpu_sec=broker.cpu(),
     )

@@ -1,7 +1,7 @@
-"""Reads of many small segments over a slow object store, with GETs counted: `python -m bench.reads`.
+"""Reads of many small slices over a slow object store, with GETs counted: `python -m bench.reads`.
 
-One partition of many small segments, each an object of its own, over a store whose GETs take a while. The
-yardstick gets them one after the other. Then real consumers (librdkafka) read the partition from the beginning:
+One partition of many small slices, each in an entry of its own, over a store whose GETs take a while. The
+yardstick gets these one after the other. Then real consumers (librdkafka) read the partition from the beginning:
 alone and several at once with a broker that has just started, and again when its cache has everything; and one
 follows the end of a partition that is written to.
 """
@@ -31,17 +31,21 @@ from bench.process import filesystem_type
 from bench.read_counts import counts
 from bench.read_stores import FOLDER, STORES, ReadStore, read_store
 from bench.report import text_report, write_json
+from kafscale.formats.journal_keys import journals_prefix, parse_entry_key
 
 TOPIC, TAIL_TOPIC = "reads", "tail"
 PEER = "kafscale"
 DRAIN_TIMEOUT_SEC = 120.0
 # KAFSCALE_S3_CONCURRENCY's limit for reads by default: a quarter of its 64 slots is for writes only.
 MANY_AT_ONCE = 48
+# A partition's record has no room for more than 2,048 slices: some would be sealed.
+MOST_SLICES = 2000
 
 _RESULTS = Path(__file__).resolve().parent / "results"
 _SETTINGS = {
-    # One flush for each request, without merging.
+    # One flush for each request, which stays as it is.
     "KAFSCALE_FLUSH_INTERVAL_MS": "0",
+    "KAFSCALE_SEAL_INTERVAL_MS": "3600000",
     "KAFSCALE_COMPRESSION_CODEC": "producer",
     "KAFSCALE_MERGE_BYTES_PER_SEC": "0",
 }
@@ -51,8 +55,8 @@ _SETTINGS = {
 class ReadPlan:
     """The amounts of writes and reads."""
 
-    segments: int
-    records_per_segment: int
+    slices: int
+    records_per_slice: int
     record_bytes: int
     get_ms: float
     consumers: int
@@ -61,7 +65,7 @@ class ReadPlan:
 
     @property
     def records(self) -> int:
-        return self.segments * self.records_per_segment
+        return self.slices * self.records_per_slice
 
 
 class Session:
@@ -75,28 +79,29 @@ class Session:
         self._values = record_pool(RANDOM, plan.record_bytes)
 
     def prepare(self) -> None:
-        """Write the segments, with one request each, and stop the broker."""
+        """Write the slices, with one request each, and stop the broker."""
         with self._started():
             with self._broker.client() as client:
                 client.create_topic(TOPIC, 1)
                 client.create_topic(TAIL_TOPIC, 1)
             producer = _producer(self._broker)
-            for _ in range(self._plan.segments):
-                self._send(producer, TOPIC, self._plan.records_per_segment)
+            for _ in range(self._plan.slices):
+                self._send(producer, TOPIC, self._plan.records_per_slice)
 
     def yardstick(self) -> float:
-        """Get every segment without a broker, one at a time and then many; returns the seconds of the former."""
+        """Get every entry without a broker, one at a time and then many; returns the seconds of the former."""
         for name, at_once in (("many GETs at a time", MANY_AT_ONCE), ("one GET at a time", 1)):
             elapsed, found = asyncio.run(self._get_each(at_once))
-            if found != self._plan.segments:
-                raise click.ClickException(f"{found} segments were written, not {self._plan.segments}")
-            self._note(name, 1, {"s": elapsed, "ms per segment": elapsed / found * 1000})
+            if found != self._plan.slices:
+                raise click.ClickException(f"{found} entries were written, not {self._plan.slices}")
+            self._note(name, 1, {"s": elapsed, "ms per slice": elapsed / found * 1000})
         return elapsed
 
     async def _get_each(self, at_once: int) -> tuple[float, int]:
         objects = self._store.open()
         try:
-            keys = [info.key async for info in objects.list(f"default/{TOPIC}/") if info.key.endswith(".kfs")]
+            found = objects.list(journals_prefix("default"))
+            keys = [info.key async for info in found if parse_entry_key(info.key)]
             left = iter(keys)
 
             async def get_next() -> None:
@@ -137,7 +142,7 @@ class Session:
             {
                 "s": elapsed,
                 "times as fast as one at a time": one_at_a_time_sec / elapsed,
-                "GETs per segment": spent.gets / self._plan.segments,
+                "GETs per slice": spent.gets / self._plan.slices,
                 "GETs of other objects": spent.other_gets,
                 "GETs in flight, mean": spent.get_sec / elapsed,
                 "ms per GET": spent.get_sec / spent.gets * 1000 if spent.gets else 0.0,
@@ -176,7 +181,7 @@ class Session:
             low, end = consumer.get_watermark_offsets(TopicPartition(TAIL_TOPIC, 0), timeout=10)
             if end > low:
                 consumer.assign([TopicPartition(TAIL_TOPIC, 0, end - 1)])
-                _take(consumer, 1)  # an earlier broker's segments are not in the cache
+                _take(consumer, 1)  # what an earlier broker wrote is not in the cache
             else:
                 consumer.assign([TopicPartition(TAIL_TOPIC, 0, 0)])
             before = counts(self._broker)
@@ -279,11 +284,11 @@ def _take(consumer: Consumer, records: int) -> None:
             raise click.ClickException(f"{left} of {records} records did not come in {DRAIN_TIMEOUT_SEC:g} s")
 
 
-@click.command(help="Measure cold and warm reads of small segments, with GETs counted. Asserts nothing.")
+@click.command(help="Measure cold and warm reads of small slices, with GETs counted. Asserts nothing.")
 @click.option("--store", "kind", default=FOLDER, show_default=True, type=click.Choice(STORES))
 @click.option("--get-ms", default=15.0, show_default=True, type=click.FloatRange(0, 10_000))
-@click.option("--segments", default=1000, show_default=True, type=click.IntRange(min=1))
-@click.option("--records", default=10, show_default=True, type=click.IntRange(1, 1000), help="In a segment.")
+@click.option("--slices", default=1000, show_default=True, type=click.IntRange(1, MOST_SLICES))
+@click.option("--records", default=10, show_default=True, type=click.IntRange(1, 1000), help="In a slice.")
 @click.option("--size", default=1000, show_default=True, type=click.IntRange(1, 100_000), help="Of a record.")
 @click.option("--consumers", default=4, show_default=True, type=click.IntRange(min=2), help="At once.")
 @click.option("--tail-records", default=100, show_default=True, type=click.IntRange(min=1))
@@ -299,7 +304,7 @@ def _take(consumer: Consumer, records: int) -> None:
 def main(
     kind: str,
     get_ms: float,
-    segments: int,
+    slices: int,
     records: int,
     size: int,
     consumers: int,
@@ -310,8 +315,8 @@ def main(
     json_path: Path | None,
 ) -> None:
     plan = ReadPlan(
-        segments=segments,
-        records_per_segment=records,
+        slices=slices,
+        records_per_slice=records,
         record_bytes=size,
         get_ms=get_ms,
         consumers=consumers,
@@ -355,7 +360,7 @@ def _about_lines(about: dict[str, Any]) -> list[str]:
         f"{about['time']}  {about['machine']}, data on {about['filesystem']}, "
         f"load average before: {about['load_average_before'][0]:.2f}",
         f"Python {about['python']}, librdkafka {about['librdkafka']}",
-        f"{plan['segments']} segments of {plan['records_per_segment']} records of {plan['record_bytes']} bytes in "
+        f"{plan['slices']} slices of {plan['records_per_slice']} records of {plan['record_bytes']} bytes in "
         f"one partition; store: {about['store']}, {plan['get_ms']:g} ms more for a GET",
         f"{about['repeats']} repeats; median (min-max)",
     ]

@@ -35,7 +35,7 @@ def _read_targets() -> Iterable[Target]:
     """The targets of `bench.reads`."""
     plain = (
         ("cold, 1 consumer", "times as fast as one at a time", 20.0, True),
-        ("cold, ", "GETs per segment", 1.0, False),
+        ("cold, ", "GETs per slice", 1.0, False),
         ("warm, ", "GETs", 0.0, False),
     )
     for prefix, metric, limit, at_least in plain:

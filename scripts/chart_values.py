@@ -92,6 +92,7 @@ TYPES: Final[Mapping[str, Any]] = {
             "labels": _LABELS,
             "interval": _SECONDS,
             "scrapeTimeout": _SECONDS,
+            "brokerTokenSecret": _TEXT,
         },
         "rules": {
             "enabled": _TRUTH,
@@ -221,6 +222,12 @@ def cluster_spec() -> Schema:
     """
     spec = cluster_schema.spec()
     spec["properties"]["etcd"]["properties"].pop("managed")
+    # Clients' certificates need somebody who signs them.
+    security = spec["properties"]["security"]["properties"]
+    for name in ("mutualTls", "clientCaSecret"):
+        security.pop(name)
+    for protocol in (security["protocol"], security["transition"]["properties"]["protocol"]):
+        protocol["enum"].remove("SSL")
     # `kafscale backup` reads its bucket as it reads the records'.
     spec["properties"]["backups"]["properties"]["s3"]["properties"].pop("pathStyle")
     return _plain(spec, is_top=True)

@@ -15,7 +15,8 @@ import click
 from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
-from kafscale.handlers.routes import ROUTES
+from kafscale.handlers.needs import Open
+from kafscale.handlers.routes import ROUTES, Route
 from kafscale.log.leadership.events import Act, Refuse
 from kafscale.log.leadership.machine import ROWS
 from kafscale.log.leadership.states import RIGHTS, Rights, State
@@ -30,7 +31,8 @@ from scripts.format_users import format_users
 from scripts.message_types import PATH as MESSAGE_TYPES
 from scripts.message_types import message_types
 from scripts.pictures.files import picture_files
-from scripts.resource_tables import cluster_fields, topic_fields
+from scripts.price_lists import PRICE_COLUMNS, price_rows
+from scripts.resource_tables import cluster_fields, topic_fields, user_fields
 from spark_jobs import export, reconcile
 from spark_jobs.job import metric_families as export_metric_families
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
@@ -92,6 +94,29 @@ def supported_apis_table() -> str:
             for route in sorted(ROUTES, key=lambda route: route.api)
         ),
     )
+
+
+def needs_table() -> str:
+    """What each API needs of a client's access, by name."""
+    return _table(
+        ("API", "Resource", "Operation", "When"),
+        (row for route in sorted(ROUTES, key=lambda route: route.api.api_name) for row in _needs_rows(route)),
+    )
+
+
+def _needs_rows(route: Route) -> Iterable[tuple[str, str, str, str]]:
+    name = route.api.api_name
+    if isinstance(route.needs, Open):
+        return [(name, "", "none", route.needs.reason)]
+    return [
+        (
+            name if number == 0 else "",
+            need.resource_type.name.replace("_", " ").capitalize(),
+            "".join(word.capitalize() for word in need.operation.name.split("_")),
+            need.when,
+        )
+        for number, need in enumerate(route.needs)
+    ]
 
 
 def topic_configs_table() -> str:
@@ -259,6 +284,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/custom-resources.md": {
         "cluster-fields": lambda: _fields_table(cluster_fields()),
         "topic-fields": lambda: _fields_table(topic_fields()),
+        "user-fields": lambda: _fields_table(user_fields()),
     },
     "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
     "docs/kubernetes.md": {"operator-metrics": lambda: _metrics_table(operator_metric_families.FAMILIES)},
@@ -271,11 +297,12 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
                 "GB/s",
                 "Busy partitions",
                 "Interval, ms",
-                "Flushes a second",
+                "Brokers",
+                "Entries a second",
                 "PUTs a second",
                 "Dollars a month",
                 "Cores",
-                "Brokers",
+                "Brokers by CPU",
                 "etcds",
                 "GiB",
             ),
@@ -309,29 +336,43 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             scale.partition_rows(),
         ),
     },
+    "docs/cost.md": {"prices": lambda: _table(PRICE_COLUMNS, price_rows())},
     "docs/settings.md": {"settings": settings_table},
     "docs/sizing.md": {
         "requests": lambda: _table(
-            ("Interval, ms", "Flushes a day", "PUTs a day", "GETs a day", "PUTs a flush", "Dollars a month"),
+            (
+                "Interval, ms",
+                "Flushes a second",
+                "Entries a second",
+                "Entries, $",
+                "Sealing, $",
+                "Merging and lists, $",
+                "Together, $",
+                "With readers everywhere, $",
+                "Journals in S3 Express, $",
+            ),
             sizing.request_rows(),
         ),
         "rates": lambda: _table(
-            ("Written to", "Flushes a day", "PUTs a day", "Dollars a month"), sizing.rate_rows()
+            ("Written to", "Segments a day", "PUTs a day", "Dollars a month"), sizing.rate_rows()
         ),
         "clusters": lambda: _table(
             (
                 "Busy partitions",
                 "MB/s in all",
-                "Interval, ms",
-                "Flushes a second",
-                "Requests, dollars a month",
+                "Brokers",
+                "Entries a second",
+                "Entries, $",
+                "Sealing, $",
+                "Merging and lists, $",
+                "Requests together, $",
                 "GB stored for 7 days",
                 "Storage, dollars a month",
             ),
             sizing.cluster_rows(),
         ),
         "etcd": lambda: _table(
-            ("Partitions", "Publications a second", "GiB at 10 min", "GiB at 2 min", "GiB at 1 min"),
+            ("Partitions", "Records a second", "GiB at 10 min", "GiB at 2 min", "GiB at 1 min"),
             sizing.etcd_rows(),
         ),
         "records": lambda: _table(("Segments", "Producers", "Bytes"), sizing.record_rows()),
@@ -342,6 +383,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "store-options": store_options_table,
         "refused-options": refused_options_table,
     },
+    "docs/security.md": {"needs": needs_table},
     "docs/supported-apis.md": {"apis": supported_apis_table},
     "docs/topic-configs.md": {"topic-configs": topic_configs_table},
 }

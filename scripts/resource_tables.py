@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kafscale.operator.schema import cluster_schema, topic_schema
+from kafscale.operator.schema import cluster_schema, topic_schema, user_schema
 from kafscale.operator.schema.schema_parts import Schema
 
 Row = tuple[str, ...]
@@ -18,6 +18,11 @@ def topic_fields() -> Iterator[Row]:
     yield from _fields(topic_schema.spec(), "")
 
 
+def user_fields() -> Iterator[Row]:
+    """The fields of KafscaleUser's `spec`."""
+    yield from _fields(user_schema.spec(), "")
+
+
 def _fields(schema: Schema, above: str, without: frozenset[str] = frozenset()) -> Iterator[Row]:
     for name, field in schema["properties"].items():
         path = above + name
@@ -25,6 +30,8 @@ def _fields(schema: Schema, above: str, without: frozenset[str] = frozenset()) -
         yield f"`{path}`", _type(field), _default(field, required), _meaning(field), _legal(field)
         if "properties" in field and path not in without:
             yield from _fields(field, f"{path}.")
+        if "properties" in field.get("items", {}):
+            yield from _fields(field["items"], f"{path}[].")
 
 
 def _type(field: Schema) -> str:

@@ -10,8 +10,10 @@ from typing import Final
 
 from kafscale.cluster.assignment import PARTITIONS_OF_A_PASS
 from kafscale.cluster.rankings import RANKED
+from kafscale.log.journal.progress import LEAST_INTERVAL_SEC
 from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
 from kafscale.metadata.request_rules import MAX_OPERATIONS
+from kafscale.ops.prices import Prices
 from scripts import sizing
 
 S3_PUTS_PER_SEC: Final = 3_500
@@ -42,7 +44,8 @@ class Figures:
 
     produce_cpu_sec_per_gb: float = 2.0
     fetch_cpu_sec_per_gb: float = 0.37
-    flush_cpu_ms: float = 3.1
+    entry_cpu_ms: float = 3.1
+    slice_cpu_ms: float = 0.1
     metadata_cpu_us_per_partition: float = 1.6
     metadata_bytes_per_partition: float = 42.0
     preferred_cpu_us_per_partition_and_broker: float = 0.29
@@ -51,6 +54,7 @@ class Figures:
     event_cpu_us: float = 8.5
     memory_bytes_per_partition: float = 2_900
     etcd_transactions_per_sec: float = 3_877
+    etcd_us_per_shared_record: float = 80
     etcd_cpu_us_per_key: float = 15.6
     etcd_cpu_us_per_key_and_watcher: float = 1.2
     etcd_cpu_us_per_keep_alive: float = 305
@@ -72,29 +76,55 @@ class Load:
     flush_interval_ms: int = 500
 
     @property
-    def flushes_per_sec(self) -> float:
-        """Flushes of all partitions; each is one transaction, two PUTs and a share of a third."""
-        each = self.gb_per_sec * 1e9 / self.busy
-        return self.busy * sizing.flushes_per_sec(
-            BATCHES_PER_SEC, each, flush_interval_ms=self.flush_interval_ms
+    def requests(self) -> sizing.Load:
+        """As the model of requests has it."""
+        return sizing.Load(
+            partitions=self.busy,
+            batches_per_sec=BATCHES_PER_SEC,
+            bytes_per_sec=self.gb_per_sec * 1e9 / self.busy,
+            brokers=self.brokers,
+            flush_interval_ms=self.flush_interval_ms,
         )
 
     @property
+    def entries_per_sec(self) -> float:
+        """Entries of all brokers, one PUT each."""
+        return self.requests.entries_per_sec
+
+    @property
+    def slices_per_sec(self) -> float:
+        """Slices of all partitions: one in each entry of its broker while it is written to more often."""
+        return self.busy * min(BATCHES_PER_SEC, self.entries_per_sec / self.brokers)
+
+    @property
     def puts_per_sec(self) -> float:
-        """PUTs per second; merging, a twentieth more, is not counted."""
-        segment_bytes = self.gb_per_sec * 1e9 / self.flushes_per_sec
-        return self.flushes_per_sec * sizing.puts_per_flush(segment_bytes)
+        """PUTs and LISTs per second, sealing and merging included."""
+        return sizing.calls_in_a_day(self.requests).puts / sizing.SECONDS_PER_DAY
+
+    @property
+    def records_per_sec(self) -> float:
+        """Records of partitions that are written: once for each look of the sealer."""
+        return self.busy / sizing.look_sec(self.requests)
+
+    @property
+    def progress_per_sec(self) -> float:
+        """Writes of journals' progress, one transaction each."""
+        return self.brokers * min(1 / LEAST_INTERVAL_SEC, self.entries_per_sec / self.brokers)
+
+    def etcd_share(self, figures: "Figures") -> float:
+        """Of one etcd: transactions of progress, and records that share theirs."""
+        shared = self.records_per_sec * figures.etcd_us_per_shared_record / 1e6
+        return self.progress_per_sec / figures.etcd_transactions_per_sec + shared
 
     @property
     def dollars_a_month(self) -> float:
-        """The price of the PUTs."""
-        seconds = sizing.SECONDS_PER_DAY * sizing.DAYS_PER_MONTH
-        return self.puts_per_sec * seconds / 1e6 * sizing.Prices().per_million_puts
+        """The price of all requests."""
+        return sizing.calls_in_a_day(self.requests).dollars_a_month(Prices())
 
     def etcd_bytes(self) -> float:
         """Records of 64 segments, and two minutes of history twice."""
         record = sizing.record_bytes(CHECKPOINT_SEGMENTS // 2)
-        return sizing.etcd_bytes(self.partitions, self.flushes_per_sec, HISTORY_SEC, record)
+        return sizing.etcd_bytes(self.partitions, self.records_per_sec, HISTORY_SEC, record)
 
 
 def byte_cores(load: Load, figures: Figures = MEASURED) -> float:
@@ -104,8 +134,9 @@ def byte_cores(load: Load, figures: Figures = MEASURED) -> float:
 
 
 def flush_cores(load: Load, figures: Figures = MEASURED) -> float:
-    """Cores of all brokers for flushes, with the requests in them and merging."""
-    return load.flushes_per_sec * figures.flush_cpu_ms / 1000
+    """Cores of all brokers for entries and their slices."""
+    cpu_ms = load.entries_per_sec * figures.entry_cpu_ms + load.slices_per_sec * figures.slice_cpu_ms
+    return cpu_ms / 1000
 
 
 def brokers_needed(load: Load, figures: Figures = MEASURED) -> int:
@@ -149,20 +180,18 @@ MANY_QUIET: Final = Load(
     name="100,000 partitions, 1,000 busy", gb_per_sec=1, partitions=100_000, busy=1_000, brokers=100
 )
 MANY_BUSY: Final = Load(
-    name="100,000 partitions, all busy, 5 s",
+    name="100,000 partitions, all busy",
     gb_per_sec=1,
     partitions=100_000,
     busy=100_000,
     brokers=100,
-    flush_interval_ms=5_000,
 )
 LOADS: Final = (
-    Load(name="", gb_per_sec=1, partitions=100, busy=100, brokers=3),
+    Load(name="", gb_per_sec=1, partitions=100, busy=100, brokers=5),
     ONE_GB,
-    Load(name="", gb_per_sec=1, partitions=10_000, busy=10_000, brokers=100, flush_interval_ms=5_000),
+    Load(name="", gb_per_sec=1, partitions=10_000, busy=10_000, brokers=12),
     HUNDRED_BROKERS,
     MANY_BUSY,
-    Load(name="", gb_per_sec=1, partitions=100_000, busy=100_000, brokers=100),
 )
 TARGETS: Final = (ONE_GB, HUNDRED_BROKERS, MANY_QUIET, MANY_BUSY)
 
@@ -174,12 +203,13 @@ def load_rows() -> Iterator[tuple[str, ...]]:
             f"{load.gb_per_sec:g}",
             f"{load.busy:,}",
             f"{load.flush_interval_ms:,}",
-            f"{load.flushes_per_sec:,.0f}",
+            f"{load.brokers}",
+            f"{load.entries_per_sec:,.0f}",
             f"{load.puts_per_sec:,.0f}",
             f"{load.dollars_a_month:,.0f}",
             f"{byte_cores(load):.1f} + {flush_cores(load):,.1f}",
             f"{brokers_needed(load):,}",
-            f"{load.flushes_per_sec / MEASURED.etcd_transactions_per_sec:,.2f}",
+            f"{load.etcd_share(MEASURED):,.2f}",
             f"{load.etcd_bytes() / 2**30:,.1f}",
         )
 
@@ -188,7 +218,7 @@ def target_rows() -> Iterator[tuple[str, ...]]:
     """The targets' use of each limit; the highest use comes first."""
     renew_sec = LEASE_TTL_SEC - LEASE_TTL_SEC / RENEWALS_PER_TTL
     rows = (
-        ("transactions of one etcd", lambda load: load.flushes_per_sec / MEASURED.etcd_transactions_per_sec),
+        ("one etcd's transactions", lambda load: load.etcd_share(MEASURED)),
         ("8 GiB of one etcd", lambda load: load.etcd_bytes() / ETCD_FILE_BYTES),
         ("3,500 PUTs a second of one S3 partition", lambda load: load.puts_per_sec / S3_PUTS_PER_SEC),
         ("the brokers' CPU, at 0.7 of a core each", lambda load: brokers_needed(load) / load.brokers),

@@ -9,7 +9,7 @@ from bench.workloads.topics import new_topic
 def produce_spec(broker: Broker, plan: Plan, topic: str, partitions: int, record_bytes: int) -> ProduceSpec:
     """As many records as the broker accepts in the time, by librdkafka."""
     return ProduceSpec(
-        bootstrap=broker.bootstrap,
+        bootstrap=broker.driver_bootstrap,
         topic=topic,
         partitions=partitions,
         record_bytes=record_bytes,
@@ -17,7 +17,7 @@ def produce_spec(broker: Broker, plan: Plan, topic: str, partitions: int, record
         warmup_seconds=plan.warmup_seconds,
         seconds=plan.seconds,
         broker_pids=[broker.pid],
-        properties=plan.produce_properties,
+        properties={**plan.produce_properties, **broker.driver_properties},
         in_flight_bytes=plan.in_flight_bytes(partitions),
         in_flight_records=plan.in_flight_records,
         chunk_bytes=plan.chunk_bytes,
@@ -30,7 +30,7 @@ def tail_spec(
 ) -> ConsumeSpec:
     """The newest of `written` records, some of which are in memory, by librdkafka."""
     return ConsumeSpec(
-        bootstrap=broker.bootstrap,
+        bootstrap=broker.driver_bootstrap,
         topic=topic,
         partitions=partitions,
         record_bytes=record_bytes,
@@ -39,7 +39,7 @@ def tail_spec(
         warmup_passes=1,
         passes=plan.consume_passes,
         broker_pids=[broker.pid],
-        properties=plan.consume_properties,
+        properties={**plan.consume_properties, **broker.driver_properties},
     )
 
 
@@ -48,7 +48,7 @@ def whole_spec(
 ) -> ConsumeSpec:
     """All of `written` records from the first, once, by librdkafka."""
     return ConsumeSpec(
-        bootstrap=broker.bootstrap,
+        bootstrap=broker.driver_bootstrap,
         topic=topic,
         partitions=partitions,
         record_bytes=record_bytes,
@@ -57,7 +57,7 @@ def whole_spec(
         warmup_passes=0,
         passes=1,
         broker_pids=[broker.pid],
-        properties=plan.consume_properties,
+        properties={**plan.consume_properties, **broker.driver_properties},
     )
 
 

@@ -15,6 +15,7 @@ from bench.workloads.driving import drive
 from bench.workloads.rows import percentile
 from bench.workloads.topics import new_topic
 from bench.workloads.workload import Stage, Values, Workload, only_kafscale
+from kafscale.ops.prices import Operation, Prices
 
 ACK_P50, ACK_P99 = "ack p50 / PUT p50", "ack p99 / PUT p99"
 TRANSACTIONS = "metadata transactions/flush"
@@ -22,9 +23,9 @@ TRANSACTIONS = "metadata transactions/flush"
 _CONNECTIONS = 8
 _WARM_UP_SECONDS = 2.0
 _SECONDS_PER_MONTH = 730 * 3600
-# Amazon S3 Standard in us-east-1, US dollars.
-_DOLLARS_PER_PUT = 5.00 / 1e6
-_DOLLARS_PER_GET = 0.40 / 1e6
+_PRICES = Prices()
+_DOLLARS_PER_PUT = _PRICES.of_request(Operation.PUT_OBJECT)
+_DOLLARS_PER_GET = _PRICES.of_request(Operation.GET_OBJECT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

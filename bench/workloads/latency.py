@@ -14,14 +14,14 @@ def _latency(stage: Stage) -> Values:
     plan = stage.plan
     with stage.running_broker() as broker:
         spec = LatencySpec(
-            bootstrap=broker.bootstrap,
+            bootstrap=broker.driver_bootstrap,
             topic=new_topic(broker, 1),
             record_bytes=plan.tiny_record_bytes,
             payload=plan.payload,
             per_second=plan.latency_per_second,
             warmup_seconds=_WARM_UP_SECONDS,
             seconds=plan.latency_seconds,
-            properties=plan.single_record_properties,
+            properties={**plan.single_record_properties, **broker.driver_properties},
         )
         measured = drive(spec, Latencies).milliseconds
         name = f"ack latency at {plan.latency_per_second:g}/s"

@@ -15,6 +15,7 @@ from scripts.dashboards.parts import (
     risen,
     total,
 )
+from scripts.dashboards.security import SECURITY
 
 _WAITING: Final = 'api="PRODUCE", error=~"NOT_ENOUGH_REPLICAS|REQUEST_TIMED_OUT"'
 _REQUEST: Final = "kafscale_request_duration_seconds"
@@ -224,5 +225,5 @@ DASHBOARD: Final = Dashboard(
     title="Kafscale: cluster",
     description="Traffic, requests and brokers of one cluster.",
     variables=[NAMESPACE, CLUSTER, POD],
-    rows=[_NOW, _TRAFFIC, _REQUESTS, _BROKERS],
+    rows=[_NOW, _TRAFFIC, _REQUESTS, _BROKERS, SECURITY],
 )

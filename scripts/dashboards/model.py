@@ -36,6 +36,7 @@ class Unit(StrEnum):
     SECONDS = "s"
     SHARE = "percentunit"
     CORES = "none"
+    DOLLARS = "currencyUSD"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

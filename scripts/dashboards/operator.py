@@ -84,6 +84,12 @@ _RESOURCES: Final = Row(
             (gauge("kafscale_topic_resources", "phase", within=OF_CLUSTER), "{{phase}}"),
             stacked=True,
         ),
+        lines(
+            "Users by phase",
+            Unit.COUNT,
+            (gauge("kafscale_user_resources", "phase", within=OF_CLUSTER), "{{phase}}"),
+            stacked=True,
+        ),
     ],
 )
 

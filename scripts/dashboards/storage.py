@@ -3,12 +3,25 @@
 from typing import Final
 
 from scripts.dashboards.model import Dashboard, Row, Unit
-from scripts.dashboards.parts import CLUSTER, NAMESPACE, POD, both, gauge, lines, quantile, risen, total
+from scripts.dashboards.parts import (
+    CLUSTER,
+    NAMESPACE,
+    OF_CLUSTER,
+    POD,
+    both,
+    figure,
+    gauge,
+    lines,
+    quantile,
+    risen,
+    total,
+)
 
 _OBJECTS: Final = "kafscale_object_store_duration_seconds"
 _METADATA: Final = "kafscale_metadata_store_duration_seconds"
-_WRITES: Final = 'operation=~"put|put_if_absent|put_if_absent_streamed|list"'
-_READS: Final = 'operation=~"get|get_range|read_into|size_bytes"'
+# A month of 30 days; a GB as it is billed.
+_MONTH_SEC: Final = 30 * 86_400
+_GB_BYTES: Final = 2**30
 
 
 def _share(part: str, whole: str) -> str:
@@ -76,13 +89,6 @@ _OBJECT_STORE: Final = Row(
             "Probes",
             Unit.PER_SECOND,
             (total("kafscale_object_store_probes_total", "outcome"), "{{outcome}}"),
-        ),
-        lines(
-            "Requests in an hour, as they are billed",
-            Unit.COUNT,
-            (risen(f"{_OBJECTS}_count", more=_WRITES), "PUT and LIST"),
-            (risen(f"{_OBJECTS}_count", more=_READS), "GET and HEAD"),
-            width=24,
         ),
     ],
 )
@@ -167,10 +173,171 @@ _CACHES: Final = Row(
     ],
 )
 
+
+def _a_month(metric: str, by: str = "") -> str:
+    """The dollars of a month at the present rate."""
+    return f"{total(metric, by)} * {_MONTH_SEC}"
+
+
+def _stored_a_month(by: str = "") -> str:
+    price = gauge("kafscale_price_dollars", more='unit="gb_month"', how="max", within=OF_CLUSTER)
+    return f"{gauge('kafscale_topic_stored_bytes', by)} / {_GB_BYTES} * scalar({price})"
+
+
+_COST: Final = Row(
+    title="Cost",
+    panels=[
+        figure("Requests, dollars a month", _a_month("kafscale_request_cost_dollars_total"), Unit.DOLLARS),
+        figure("Storage, dollars a month", _stored_a_month(), Unit.DOLLARS),
+        figure(
+            "Budget, dollars a month",
+            gauge("kafscale_cost_budget_dollars", how="max", within=OF_CLUSTER),
+            Unit.DOLLARS,
+        ),
+        figure("Bytes stored", gauge("kafscale_topic_stored_bytes"), Unit.BYTES),
+        figure(
+            "Flush interval",
+            gauge("kafscale_flush_interval_seconds", how="max", within=OF_CLUSTER),
+            Unit.SECONDS,
+        ),
+        figure(
+            "Flushes a second that may begin before it",
+            gauge("kafscale_flush_budget_per_second", how="max", within=OF_CLUSTER),
+            Unit.PER_SECOND,
+        ),
+        figure(
+            "1,000 PUTs to the journal bucket cost",
+            gauge("kafscale_journal_price_dollars", more='unit="1000_puts"', how="max", within=OF_CLUSTER),
+            Unit.DOLLARS,
+        ),
+        figure(
+            "1,000 PUTs cost",
+            gauge("kafscale_price_dollars", more='unit="1000_puts"', how="max", within=OF_CLUSTER),
+            Unit.DOLLARS,
+        ),
+        lines(
+            "Requests, dollars a month at the present rate",
+            Unit.DOLLARS,
+            (_a_month("kafscale_request_cost_dollars_total", "operation"), "{{operation}}"),
+            stacked=True,
+        ),
+        lines(
+            "Requests, dollars a month: the ten topics that cost most",
+            Unit.DOLLARS,
+            (f"topk(10, {_a_month('kafscale_topic_request_cost_dollars_total', 'topic')})", "{{topic}}"),
+            stacked=True,
+        ),
+        lines(
+            "Requests in an hour, as they are billed",
+            Unit.COUNT,
+            (risen("kafscale_object_store_requests_total", "operation"), "{{operation}}"),
+        ),
+        lines(
+            "Flushes: the ten topics with the most",
+            Unit.PER_SECOND,
+            (f"topk(10, {total('kafscale_topic_flushes_total', 'topic')})", "{{topic}}"),
+            stacked=True,
+        ),
+        lines(
+            "Storage, dollars a month: the ten largest topics",
+            Unit.DOLLARS,
+            (f"topk(10, {_stored_a_month('topic')})", "{{topic}}"),
+            stacked=True,
+        ),
+        lines(
+            "Partitions: the ten topics with the most",
+            Unit.COUNT,
+            (f"topk(10, {gauge('kafscale_topic_partitions_led', 'topic')})", "{{topic}}"),
+        ),
+    ],
+)
+
+_JOURNAL: Final = Row(
+    title="Journal",
+    panels=[
+        lines(
+            "Slowest 1% of entries: PUT, and until acknowledged",
+            Unit.SECONDS,
+            (quantile(0.99, "kafscale_journal_entry_put_seconds"), "PUT"),
+            (quantile(0.99, "kafscale_journal_entry_commit_seconds"), "committed"),
+        ),
+        lines(
+            "Entries",
+            Unit.PER_SECOND,
+            (total("kafscale_journal_entry_slices_count", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Entries of others read for consumers",
+            Unit.PER_SECOND,
+            (total("kafscale_journal_followed_entries_total", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Entries that waited for KAFSCALE_FLUSHES_PER_SEC",
+            Unit.PER_SECOND,
+            (total("kafscale_journal_budget_waits_total", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Seconds a second that entries waited for it",
+            Unit.SECONDS,
+            (total("kafscale_journal_budget_wait_seconds_total", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Entries in flight, and committed ones that others do not know of",
+            Unit.COUNT,
+            (gauge("kafscale_journal_entries_in_flight", "pod"), "{{pod}} in flight"),
+            (gauge("kafscale_journal_progress_lag_entries", "pod"), "{{pod}} not told"),
+        ),
+        lines(
+            "Slices that wait to be sealed",
+            Unit.COUNT,
+            (gauge("kafscale_seal_debt_slices", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Bytes that wait to be sealed",
+            Unit.BYTES,
+            (gauge("kafscale_seal_debt_bytes", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Oldest slice that waits to be sealed",
+            Unit.SECONDS,
+            (gauge("kafscale_seal_debt_oldest_seconds", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Entries stored; objects collected in an hour",
+            Unit.COUNT,
+            (gauge("kafscale_journal_stored_entries", "pod"), "{{pod}} stored"),
+            (risen("kafscale_journal_collected_objects_total", "pod"), "{{pod}} collected"),
+        ),
+        lines(
+            "Replays, and fences, in an hour",
+            Unit.COUNT,
+            (risen("kafscale_journal_replay_seconds_count"), "replays"),
+            (risen("kafscale_journal_replayed_entries_total"), "entries replayed"),
+            (risen("kafscale_journal_fences_total", "event"), "fences {{event}}"),
+        ),
+    ],
+)
+
 _LIFE: Final = Row(
     title="Life of segments, in an hour",
     panels=[
         lines("Merges", Unit.COUNT, (risen("kafscale_merges_total", "outcome"), "{{outcome}}")),
+        lines(
+            "Waiting to be merged",
+            Unit.COUNT,
+            (gauge("kafscale_merge_debt_segments", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Bytes waiting to be merged",
+            Unit.BYTES,
+            (gauge("kafscale_merge_debt_bytes", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Oldest merge that waits",
+            Unit.SECONDS,
+            (gauge("kafscale_merge_debt_oldest_seconds", "pod"), "{{pod}}"),
+            warn_at=1800,
+        ),
         lines(
             "Segments merged, expired, removed",
             Unit.COUNT,
@@ -196,7 +363,7 @@ _LIFE: Final = Row(
 DASHBOARD: Final = Dashboard(
     name="storage",
     title="Kafscale: storage",
-    description="Flushes, object store, metadata store, caches and the life of segments of one cluster.",
+    description="Flushes, object store, metadata store, caches, life of segments and cost of one cluster.",
     variables=[NAMESPACE, CLUSTER, POD],
-    rows=[_FLUSHES, _OBJECT_STORE, _METADATA_STORE, _CACHES, _LIFE],
+    rows=[_FLUSHES, _JOURNAL, _OBJECT_STORE, _METADATA_STORE, _CACHES, _LIFE, _COST],
 )
