@@ -29,6 +29,7 @@ from tests.metadata.etcd_stores import etcd_store
 from tests.support.broker import running_broker
 from tests.support.etcd_server import etcd_server
 from tests.support.topics import create_topic
+from tests.support.waiting import PATIENCE_SEC
 
 NOW_MS = 1_700_000_000_000
 HOLDER = ExportRecord(epoch=3, holder="host/7", acquired_ms=NOW_MS - 60_000)
@@ -161,7 +162,7 @@ def produce(bootstrap: str, counts: list[int]) -> None:
     for partition, count in enumerate(counts):
         for _ in range(count):
             producer.produce("events", b"value", partition=partition)
-    assert producer.flush(30) == 0
+    assert producer.flush(PATIENCE_SEC) == 0
 
 
 def test_beside_a_broker_and_an_exporter(tmp_path: Path) -> None:

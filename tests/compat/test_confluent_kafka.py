@@ -73,7 +73,7 @@ def test_a_record_comes_back_whole(
     )
     for number, (key, value) in enumerate([(b"key", b"value" * 100), (None, b""), (b"tombstone", None)]):
         client.produce(topic, value, key, partition=0, timestamp=TIME_MS + number, headers=headers)
-    assert client.flush(20) == 0
+    assert client.flush(PATIENCE_SEC) == 0
     with librdkafka.assigned_consumer(broker, topic) as consumer:
         messages = librdkafka.take(consumer, 3)
     assert [(one.key(), one.value()) for one in messages] == [

@@ -62,7 +62,7 @@ class Writer:
                     )
                     number += 1
             for client in clients:
-                assert client.flush(30) == 0
+                assert client.flush(PATIENCE_SEC) == 0
 
 
 def merges(broker: KafscaleBroker) -> float:

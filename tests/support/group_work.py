@@ -30,7 +30,7 @@ def send_to_all(broker: Any, topic: str, partitions: int, count: int) -> None:
     for partition in range(partitions):
         for number in range(count):
             client.produce(topic, b"%d" % number, partition=partition)
-    assert client.flush(20) == 0
+    assert client.flush(PATIENCE_SEC) == 0
 
 
 class RunningProducer:
@@ -55,7 +55,7 @@ class RunningProducer:
         """Stop sending; all sent records are stored."""
         self._ended.set()
         self._thread.join()
-        assert self._client.flush(20) == 0
+        assert self._client.flush(PATIENCE_SEC) == 0
         assert not self._failures, self._failures[:3]
 
     def wait_for_more(self, count: int = 10) -> None:

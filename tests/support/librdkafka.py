@@ -29,7 +29,7 @@ def send_all(
     for index, value in enumerate(values):
         client.produce(topic, value, partition=partition, on_delivery=reporter(index), **fields)
         client.poll(0)
-    client.flush(30)
+    client.flush(PATIENCE_SEC)
     answered = [result for result in results if result is not None]
     assert len(answered) == len(values), f"{len(answered)} of {len(values)} records answered within 30 s"
     return answered
