@@ -22,7 +22,7 @@ from kafscale.journal.replay import Replay
 from kafscale.metadata import keys
 from kafscale.metadata.model import LeaderRecord
 from kafscale.metadata.store import NO_LEASE, Compare, KeyValue, MetadataStore, Put
-from kafscale.ops.item_failures import ItemFailures
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,8 @@ class Leadership:
         self._replays: Mapping[str, Replay] = {}
         self._lease = lease
         self._retry_delay_sec = retry_delay_sec
-        self._claims = Claims(store, lease, self._next_record, retry_delay_sec, failures)
+        self._failures = failures or ItemFailures(BackgroundWork.CLAIMS)
+        self._claims = Claims(store, lease, self._next_record, retry_delay_sec, self._failures)
 
     def _next_record(self, key: str, value: bytes | None) -> tuple[bytes, bytes] | None:
         if value is None:
@@ -173,19 +174,33 @@ class Leadership:
             found = known.get(claim.record_key)
             if found is None:
                 continue
-            record = decode_partition_record(found.key, found.value)
-            replay = None if record.journal is None else replays.get(record.journal.journal_id)
-            if replay is None:
+            try:
+                released = self._released_record(found, replays)
+            except CorruptDataError as problem:
+                now = await self._store.get(claim.record_key)
+                if now is None or now.mod_revision != found.mod_revision:
+                    left.append(claim)  # Behind a record that was replaced, entries may have been collected.
+                else:
+                    self._failures.report(claim.record_key, problem)
                 continue
-            _, index = keys.topic_and_partition(claim.record_key)
-            released = replace(partition_state(record, replay, self._journals.namespace, index), journal=None)
+            if released is None:
+                continue
             result = await self._store.transact(
-                [Compare(claim.record_key, found.mod_revision)],
-                [Put(claim.record_key, encode_partition_record(released))],
+                [Compare(claim.record_key, found.mod_revision)], [Put(claim.record_key, released)]
             )
             if not result.succeeded:
                 left.append(claim)
         return left
+
+    def _released_record(self, found: KeyValue, replays: Mapping[str, Replay]) -> bytes | None:
+        """With what the journal has, and without the journal; None if the record names none that was read."""
+        record = decode_partition_record(found.key, found.value)
+        replay = None if record.journal is None else replays.get(record.journal.journal_id)
+        if replay is None:
+            return None
+        _, index = keys.topic_and_partition(found.key)
+        state = partition_state(record, replay, self._journals.namespace, index)
+        return encode_partition_record(replace(state, journal=None))
 
     def _own_position(self, claim: Claim) -> JournalPosition | None:
         return self._journals.position(keys.topic_and_partition(claim.record_key)[0])

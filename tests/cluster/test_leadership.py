@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -105,6 +106,18 @@ async def test_a_stray_leader_key_is_released(store: MemoryStore) -> None:
     assert [await leader_of(store, index) is None for index in (0, 1, 9)] == [True, False, False]
 
 
+async def test_an_unreadable_record_keeps_no_other_from_release(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    leadership = await leadership_of(store)
+    await leadership.claim(WANTED)
+    await store.transact([], [Put(keys.partition(*WANTED[0]), b"no record")])
+    await leadership.release_records(WANTED[:1])
+    await leadership.release_stale(WANTED)
+    assert [await leader_of(store, index) for index in range(10)] == [None] * 10
+    assert [vars(record)["item"] for record in caplog.records] == [keys.partition(*WANTED[0])]
+
+
 @pytest.mark.parametrize("fault", ERRORS)
 @pytest.mark.parametrize("call", range(1, 8))
 async def test_a_fault_at_any_call_leaves_every_partition_led(
@@ -177,6 +190,34 @@ async def test_a_gap_behind_a_stale_record_is_not_reported(
 
     leadership = Leadership(store, BROKER_ID, lambda: lease, CollectedJournal(claimed_elsewhere))
     assert await leadership.claim(WANTED[:1]) == []
+    problems = [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
+    assert len(problems) == (0 if is_replaced else 1), problems
+
+
+class OwnCollectedJournal(CollectedJournal):
+    """The same, and it is the broker's own."""
+
+    def position(self, topic: str) -> JournalPosition | None:
+        return JournalPosition(journal_id="dead", sequence=1, topic_id=TOPIC_ID)
+
+
+@pytest.mark.parametrize("is_replaced", [True, False])
+async def test_a_gap_behind_a_released_record_is_reported_if_it_stays(
+    store: MemoryStore, caplog: pytest.LogCaptureFixture, is_replaced: bool
+) -> None:
+    position = JournalPosition(journal_id="dead", sequence=-1, topic_id=TOPIC_ID)
+    behind = PartitionRecord(leader_epoch=0, journal=position)
+    await store.transact([], [Put(keys.partition("orders", 0), encode_partition_record(behind))])
+    lease = await store.grant_lease(60)
+
+    async def claimed_elsewhere() -> None:
+        if is_replaced:
+            await lead_elsewhere(store, "orders")
+            released = replace(behind, leader_epoch=1, journal=None)
+            await store.transact([], [Put(keys.partition("orders", 0), encode_partition_record(released))])
+
+    journal = OwnCollectedJournal(claimed_elsewhere)
+    await Leadership(store, BROKER_ID, lambda: lease, journal, 0).release_records(WANTED[:1])
     problems = [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
     assert len(problems) == (0 if is_replaced else 1), problems
 
