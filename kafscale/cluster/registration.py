@@ -205,8 +205,11 @@ class Registration:
         """End the lease, and with it the registration and everything that is bound to it."""
         self._is_registered = False
         lease, self._lease = self._lease, NO_LEASE
-        if lease != NO_LEASE:
-            await self._store.revoke_lease(lease)
+        # An attempt without an answer may still register the broker, under the lease that it was to be bound to.
+        others = sorted(self._granted - {lease})
+        self._granted.clear()
+        for one in [lease, *others] if lease != NO_LEASE else others:
+            await self._store.revoke_lease(one)
 
 
 def _revision_of(found: KeyValue | None) -> int:

@@ -177,6 +177,23 @@ def test_late_registration_does_not_keep_the_broker_out(lands_after_sec: float) 
     run_virtually(play())
 
 
+def test_late_registration_does_not_come_back_after_the_end() -> None:
+    """It had stayed for the time of its lease: clients and other brokers took the broker for running."""
+
+    async def play() -> None:
+        store = LateStore()
+        registration = Registration(store, TTL_SEC)
+        await registration.register(BROKER)
+        await registration.close()
+        store.may_land.set()
+        assert store.landed is not None
+        await asyncio.gather(store.landed, return_exceptions=True)
+        assert await registered(store) is None
+        await store.close()
+
+    run_virtually(play())
+
+
 # --- what becomes of the broker
 
 
