@@ -14,8 +14,8 @@ from kafscale.formats.journal_keys import is_entry_key
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import MAX_MESSAGE_COUNT
 
-MOST_UNSEALED = 256
-"""Slices of a partition from which on they are sealed however small they are."""
+MOST_GATHERED = 256
+"""Gathered slices of a partition from which on they are sealed however small they are."""
 GATHER_FROM = 2
 """Slices of a partition in entries: a single one would only be copied."""
 MOST_SOURCES = 2048
@@ -51,13 +51,13 @@ class SealPlan:
 def plan_seal(slices: Sequence[SegmentReference], waiting_ms: int, limits: SealLimits) -> SealPlan:
     """The next step for a partition. `slices`: all that are not sealed. `waiting_ms`: for how long the oldest is."""
     size_bytes = sum(one.size_bytes for one in slices)
+    in_entries = tuple(one for one in slices if is_entry_key(one.object_key))
     if (
         size_bytes >= limits.worthwhile_bytes
-        or len(slices) >= MOST_UNSEALED
+        or len(slices) - len(in_entries) >= MOST_GATHERED
         or (slices and waiting_ms >= limits.max_age_ms)
     ):
         return SealPlan(SealStep.SEAL, sources_of_segment(slices))
-    in_entries = tuple(one for one in slices if is_entry_key(one.object_key))
     if len(in_entries) >= GATHER_FROM:
         return SealPlan(SealStep.GATHER, in_entries)
     return SealPlan(SealStep.WAIT)

@@ -10,7 +10,7 @@ from kafscale.journal.partition_state import unsealed
 from kafscale.log.life.seal_planner import (
     GATHER_FROM,
     MOST_BYTES,
-    MOST_UNSEALED,
+    MOST_GATHERED,
     SealLimits,
     SealPlan,
     SealStep,
@@ -73,9 +73,16 @@ def test_what_is_old_is_sealed_however_little() -> None:
     assert plan_seal(found, 60_000, LIMITS) == sealed(found)
 
 
-def test_many_are_sealed_however_small() -> None:
-    found = slices(*[1] * MOST_UNSEALED)
+def test_many_that_are_gathered_are_sealed_however_small() -> None:
+    found = tuple(gathered(one) for one in slices(*[1] * MOST_GATHERED))
     assert plan_seal(found, 0, LIMITS) == sealed(found)
+    assert plan_seal(found[1:], 0, LIMITS) == SealPlan(SealStep.WAIT)
+
+
+def test_many_small_entries_are_gathered_for_one_put() -> None:
+    """At four flushes a second, a minute and a little had cost two PUTs for every partition."""
+    found = slices(*[1] * MOST_GATHERED)
+    assert plan_seal(found, 0, LIMITS) == SealPlan(SealStep.GATHER, found)
 
 
 def test_without_slices_there_is_nothing_to_seal() -> None:
