@@ -3,7 +3,7 @@
 import socket
 import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from types import TracebackType
@@ -104,9 +104,17 @@ class Client:
 
     def exchange(self, frame: bytes) -> bytes:
         """Sends one whole frame and returns the reply's frame, length included."""
-        self._socket.sendall(frame)
-        length = self._receive(_LENGTH.size)
-        return length + self._receive(_LENGTH.unpack(length)[0])
+        return self.exchange_all([frame])[0]
+
+    def exchange_all(self, frames: Sequence[bytes]) -> list[bytes]:
+        """Sends whole frames and returns the replies' frames in their order, lengths included."""
+        for frame in frames:
+            self._socket.sendall(frame)
+        replies = []
+        for _ in frames:
+            length = self._receive(_LENGTH.size)
+            replies.append(length + self._receive(_LENGTH.unpack(length)[0]))
+        return replies
 
     def _request(self, request: Any, response_class: Any, version: int) -> Any:
         frame = encode(request, version, correlation_id=1)
@@ -241,13 +249,20 @@ def batch(values: Sequence[bytes]) -> bytes:
 
 def produce_frame(topic: str, partition: int, values: list[bytes], correlation_id: int) -> bytes:
     """A Produce v7 frame with one uncompressed batch of `values`, acks=all, no producer id."""
+    return produce_frame_of(topic, {partition: batch(values)}, correlation_id)
+
+
+def produce_frame_of(topic: str, batches: Mapping[int, bytes], correlation_id: int) -> bytes:
+    """A Produce v7 frame with these batches by partition, acks=all."""
     topic_data = ProduceRequest.TopicProduceData
-    data = topic_data.PartitionProduceData(index=partition, records=batch(values))
+    data = [
+        topic_data.PartitionProduceData(index=index, records=records) for index, records in batches.items()
+    ]
     request = ProduceRequest(
         transactional_id=None,
         acks=-1,
         timeout_ms=_TIMEOUT_MS,
-        topic_data=[topic_data(name=topic, partition_data=[data])],
+        topic_data=[topic_data(name=topic, partition_data=data)],
     )
     return encode(request, PRODUCE_VERSION, correlation_id)
 
