@@ -2,13 +2,15 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Sequence
 
+from kafscale.cluster.view import ClusterView
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.log.manager import LogManager
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.leader_epoch import check_leader_epoch
-from kafscale.serving.partition_fetch import PartitionFetch
+from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
 from kafscale.tasks.concurrently import for_each
 
 logger = logging.getLogger(__name__)
@@ -46,3 +48,20 @@ async def _follow_and_check(logs: LogManager, fetch: PartitionFetch) -> None:
             check_leader_epoch(fetch.partition, fetch.wanted.current_leader_epoch)
     if fetch.is_above_end and fetch.partition is not None:
         fetch.error_code = await logs.stored.check_beyond_end(fetch.partition, fetch.wanted.fetch_offset)
+
+
+def refuse_another_topic(view: ClusterView, topic: TopicFetch) -> None:
+    """Refuse partitions that were looked up by name if the topic of the request's id was deleted meanwhile.
+
+    Another one may have the name by now; this broker's view may not show it yet, but a leader's record names it.
+    """
+    if topic.topic_id is None:
+        return
+    topic_id = uuid.UUID(bytes=topic.topic_id)
+    is_known = view.topic_by_id(topic_id) is not None
+    for fetch in topic.partitions:
+        if fetch.to_follow is None or fetch.partition is None or fetch.error_code:
+            continue
+        position = fetch.partition.record.journal
+        if not is_known or (position is not None and position.topic_id != topic_id):
+            fetch.error_code = fetch.unknown

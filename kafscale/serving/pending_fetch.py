@@ -12,7 +12,7 @@ from kafscale.protocol.fetch import FetchRequest
 from kafscale.protocol.types import Buffer
 from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.fetch_loads import FetchLoads
-from kafscale.serving.fetch_lookup import look_up, needs_store
+from kafscale.serving.fetch_lookup import look_up, needs_store, refuse_another_topic
 from kafscale.serving.fetch_reply import FetchReply
 from kafscale.serving.fetch_times import FetchTimes
 from kafscale.serving.idle_answers import Asked
@@ -73,6 +73,8 @@ class PendingFetch:
     async def _prepare(self) -> None:
         try:
             await look_up(self._broker.logs, self._partitions, self._started_sec + STORE_DEADLINE_SEC)
+            for topic in self._topics:
+                refuse_another_topic(self._broker.view, topic)
             for fetch in self._partitions:
                 # A partition that was lost meanwhile does not notify its listeners any more.
                 self._check_still_served(fetch)
