@@ -51,7 +51,7 @@ def test_an_id_whose_topic_is_gone_is_unknown(led_for: uuid.UUID | None) -> None
     assert looked_up(led_for, known=ANOTHER) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_record_of_another_topic_is_refused_before_the_view_knows() -> None:
+def test_a_record_of_another_topic_is_refused() -> None:
     assert looked_up(ANOTHER) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
