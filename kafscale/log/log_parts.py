@@ -135,6 +135,7 @@ class LogParts:
             now_ms=around.now_ms,
             steady_ms=around.steady_ms,
             index_version=self.index_version,
+            seal_debt_bytes=lambda: self.seal_debt.size_bytes,
             shared_cost=around.shared_cost,
         )
         self._collector = JournalCollector(

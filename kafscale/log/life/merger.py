@@ -19,6 +19,7 @@ from kafscale.log.life.merge_pressure import MergePressure
 from kafscale.log.life.merge_room import MergeRoom
 from kafscale.log.life.merge_windows import PlannedMerge, Window, windows
 from kafscale.log.life.merge_work import MergeWork, Result
+from kafscale.log.life.pace import Pace
 from kafscale.log.life.removals import Removals
 from kafscale.log.life.segment_merge import MergePaces, SegmentMerge
 from kafscale.log.life.segment_swap import SegmentSwap
@@ -76,8 +77,8 @@ class Merger:
         )
         self._reads = SourceReads(objects, 2 * self._most)
         self._pressure = MergePressure(self._most)
-        bytes_per_sec = max(1, settings.merge_bytes_per_sec)
-        paces = MergePaces(bytes_per_sec, _CPU_SHARE, clocks.thread_cpu_sec, self._pressure)
+        by_bytes = Pace(max(1, settings.merge_bytes_per_sec))
+        paces = MergePaces(by_bytes, _CPU_SHARE, clocks.thread_cpu_sec, self._pressure)
         self._merge = SegmentMerge(objects, self._reads, settings.s3_namespace, paces)
         swap = SegmentSwap(logs, checkpointer)
         self._work = MergeWork(self._merge, swap, self._candidates, logs, removals, metrics, index_version)

@@ -16,10 +16,10 @@ from kafscale.formats.partition_record import SegmentReference
 from kafscale.journal.partition_state import unsealed
 from kafscale.log.leadership.events import Event
 from kafscale.log.life.gatherer import Gather, Gatherer
-from kafscale.log.life.seal_planner import SealLimits, SealStep, plan_seal, sources_of_segment
+from kafscale.log.life.seal_planner import SealLimits, SealPlan, SealStep, plan_seal, sources_of_segment
 from kafscale.log.life.seal_swap import swap_slices
 from kafscale.log.life.segment_merge import DamagedSourceError, KeyTakenError
-from kafscale.log.life.slice_segments import SliceSegments
+from kafscale.log.life.slice_segments import PacedSegments, SliceSegments, is_large
 from kafscale.log.life.source_reads import MissingSourceError
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
@@ -28,6 +28,7 @@ from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.record_writer import FencedError, open_log
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.tasks.bounded import map_bounded
+from kafscale.tasks.item_queue import ItemQueue
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Sealer:
         self,
         logs: LogManager,
         segments: SliceSegments,
+        paced: PacedSegments,
         gatherer: Callable[[Callable[[Partition, Exception], None]], Gatherer],
         limits: SealLimits,
         interval_ms: int,
@@ -60,9 +62,13 @@ class Sealer:
         failures: ItemFailures | None = None,
         full_bytes: int = FULL_BYTES,
     ) -> None:
-        """`now_ms`: of a clock that does not go back. `gatherer` makes one, with what it reports failures to."""
+        """`paced`: for partitions with much to seal. `now_ms`: of a clock that does not go back.
+
+        `gatherer` makes one, with what it reports failures to.
+        """
         self._logs = logs
         self._segments = segments
+        self._paced = paced
         self._gatherer = gatherer(self._failed)
         self._limits = limits
         self._interval_sec = interval_ms / 1000
@@ -78,6 +84,9 @@ class Sealer:
         self._sizes: dict[Partition, int] = {}
         self._full: dict[Partition, None] = {}
         self._there_is_much = asyncio.Event()
+        # Partitions with much to seal: these are sealed one after the other, beside the looks, which pass them over.
+        self._large: set[Partition] = set()
+        self._large_ones: ItemQueue[Partition] = ItemQueue("seal much", self._settle_large, self._failed)
 
     # --- what there is to do
 
@@ -100,53 +109,72 @@ class Sealer:
 
     async def run(self) -> None:
         """Store and seal until cancelled."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._interval_sec):
-                    await self._there_is_much.wait()
-            if self._full and self._published_bytes < self._memory_bytes:
-                await self._seal_full()
-            else:
-                await self.look()
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._interval_sec):
+                        await self._there_is_much.wait()
+                if self._full and self._published_bytes < self._memory_bytes:
+                    self._begin_full()
+                else:
+                    await self.look()
+        finally:
+            await self._large_ones.close()
 
-    async def _seal_full(self) -> None:
-        """Bring the partitions up to date that have a segment's worth."""
+    def _begin_full(self) -> None:
+        """Begin to bring the partitions up to date that have a segment's worth."""
         self._there_is_much.clear()
         full, self._full = tuple(self._full), {}
         for partition in full:
             self._published_bytes -= self._sizes.pop(partition, 0)
-        await map_bounded(self._settle, full, PARTITIONS_AT_ONCE)
+            self._begin_large(partition)
 
     async def look(self) -> None:
-        """Bring every partition up to date that is behind."""
+        """Bring every partition up to date that is behind; those that have much to seal are only begun with."""
         self._there_is_much.clear()
         self._published_bytes = 0
         self._sizes.clear()
         self._full.clear()
         gathers: list[Gather] = []
+        rest: list[Partition] = []
         for number, partition in enumerate(tuple(self._behind)):
-            gather = self._gather_of(partition)
-            if gather is not None:
-                gathers.append(gather)
             if number % _LOOKS_PER_TURN == 0:
                 await asyncio.sleep(0)
-        apart = {gather.partition for gather in gathers}
-        rest = [partition for partition in self._behind if partition not in apart]
+            log = partition.log
+            plan = self._plan(partition)
+            if partition in self._large or (plan.step is SealStep.SEAL and is_large(plan.sources)):
+                self._begin_large(partition)
+            elif plan.step is SealStep.GATHER and log is not None and log.may_publish:
+                gathers.append(Gather(partition, log, plan.sources))
+            else:
+                rest.append(partition)
         await map_bounded(self._settle, rest, PARTITIONS_AT_ONCE)
         await self._gather(gathers)
+
+    async def settled(self) -> None:
+        """Return once no partition with much to seal is left."""
+        await self._large_ones.settled()
+
+    def _begin_large(self, partition: Partition) -> None:
+        if partition not in self._large:
+            self._large.add(partition)
+            self._large_ones.add([partition])
+
+    async def _settle_large(self, partition: Partition) -> None:
+        try:
+            await self._settle(partition, self._paced)
+        finally:
+            self._large.discard(partition)
+
+    def _plan(self, partition: Partition) -> SealPlan:
+        record = partition.record if partition.log is None else partition.log.record
+        return plan_seal(unsealed(record.segments), self._waiting_ms(partition), self._limits)
 
     def _waiting_ms(self, partition: Partition) -> int:
         now_ms = self._now_ms()
         return now_ms - self._behind.get(partition, now_ms)
 
     # --- many partitions together
-
-    def _gather_of(self, partition: Partition) -> Gather | None:
-        log = partition.log
-        if log is None or not log.may_publish:
-            return None
-        plan = plan_seal(unsealed(log.record.segments), self._waiting_ms(partition), self._limits)
-        return Gather(partition, log, plan.sources) if plan.step is SealStep.GATHER else None
 
     async def _gather(self, gathers: Sequence[Gather]) -> None:
         by_journal: dict[str, list[Gather]] = {}
@@ -163,9 +191,9 @@ class Sealer:
 
     # --- one partition
 
-    async def _settle(self, partition: Partition) -> None:
+    async def _settle(self, partition: Partition, paced: PacedSegments | None = None) -> None:
         try:
-            if await self.settle(partition):
+            if await self._settle_fully(partition, paced or self._segments):
                 self._behind.pop(partition, None)
         except Exception as problem:  # noqa: BLE001 - reported
             self._failed(partition, problem)
@@ -187,7 +215,7 @@ class Sealer:
         else:
             self._failures.report(str(partition.id), problem)
 
-    async def settle(self, partition: Partition) -> bool:
+    async def _settle_fully(self, partition: Partition, segments: SliceSegments | PacedSegments) -> bool:
         """Store the partition's record, and seal what is worthwhile; True if nothing is left in the journal.
 
         Raises `FencedError`, `StoreError`, `CorruptDataError`.
@@ -200,13 +228,12 @@ class Sealer:
         # What comes meanwhile is for the next look: other partitions wait for the end of this one.
         until = log.record.log_end_offset
         while True:
-            slices = unsealed(log.record.segments)
-            plan = plan_seal(slices, self._waiting_ms(partition), self._limits)
+            plan = self._plan(partition)
             if plan.step is not SealStep.SEAL:
                 if log.is_ahead:
                     await self._logs.records.store(partition)
-                return not slices
-            await self._seal(partition, log, plan.sources)
+                return not unsealed(log.record.segments)
+            await self._seal(partition, log, plan.sources, segments)
             rest = unsealed(log.record.segments)
             if not rest or partition.log is not log:
                 return not log.is_ahead
@@ -219,10 +246,14 @@ class Sealer:
         log = open_log(partition)
         sources = sources_of_segment(unsealed(log.record.segments))
         if sources:
-            await self._seal(partition, log, sources)
+            await self._seal(partition, log, sources, self._segments)
 
     async def _seal(
-        self, partition: Partition, log: PartitionLog, sources: Sequence[SegmentReference]
+        self,
+        partition: Partition,
+        log: PartitionLog,
+        sources: Sequence[SegmentReference],
+        segments: SliceSegments | PacedSegments,
     ) -> None:
         """Seal the slices but those that cannot be read: these stay in their journal, and in the record.
 
@@ -231,7 +262,7 @@ class Sealer:
         while True:
             problem: Exception
             try:
-                sealed = await self._segments.create(partition, sources, self._index_version())
+                sealed = await segments.create(partition, sources, self._index_version())
                 break
             except KeyTakenError as taken:
                 problem, sources = taken, sources[:-1]

@@ -12,6 +12,7 @@ from kafscale.log.life.log_start import LogStart
 from kafscale.log.life.lost_objects import LostObjects
 from kafscale.log.life.merge_pressure import MergePressure
 from kafscale.log.life.merger import Merger
+from kafscale.log.life.pace import Pace
 from kafscale.log.life.record_deletion import RecordDeletion
 from kafscale.log.life.removals import Removals
 from kafscale.log.life.retention_enforcer import RetentionEnforcer
@@ -19,7 +20,7 @@ from kafscale.log.life.seal_planner import SealLimits
 from kafscale.log.life.sealer import PARTITIONS_AT_ONCE, Sealer
 from kafscale.log.life.segment_merge import MergePaces, SegmentMerge
 from kafscale.log.life.slice_bodies import SliceBodies
-from kafscale.log.life.slice_segments import SliceSegments
+from kafscale.log.life.slice_segments import PacedSegments, SliceSegments
 from kafscale.log.life.source_reads import SourceReads
 from kafscale.log.manager import LogManager
 from kafscale.objects.health import ObjectStoreHealth
@@ -52,6 +53,7 @@ class SegmentLife:
         now_ms: Callable[[], int],
         steady_ms: Callable[[], int],
         index_version: Callable[[], int],
+        seal_debt_bytes: Callable[[], int],
         shared_cost: SharedCost = unshared,
     ) -> None:
         namespace = settings.s3_namespace
@@ -93,13 +95,21 @@ class SegmentLife:
         )
         self._reads = EntryReads(objects)
         bodies = SliceBodies(logs.reader, self._reads)
-        merge = SegmentMerge(objects, SourceReads(self._reads, PARTITIONS_AT_ONCE), namespace, _unpaced())
+        sources = SourceReads(self._reads, PARTITIONS_AT_ONCE)
+
+        def segments(pace: Pace) -> SliceSegments:
+            paces = MergePaces(pace, 1.0, clocks.thread_cpu_sec, MergePressure(PARTITIONS_AT_ONCE))
+            merge = SegmentMerge(objects, sources, namespace, paces)
+            return SliceSegments(objects, merge, bodies, namespace, now_ms, pace)
+
+        pace = Pace()
         interval_ms = settings.seal_interval_ms
         if interval_ms is None:
             interval_ms = _SEAL_IN_FOLDER_MS if settings.s3_bucket is None else _SEAL_IN_BUCKET_MS
         self.sealer = Sealer(
             logs,
-            SliceSegments(objects, merge, bodies, namespace, now_ms),
+            segments(Pace()),
+            PacedSegments(segments(pace), pace, seal_debt_bytes),
             lambda report: Gatherer(
                 objects, logs, bodies, namespace, settings.broker_id, now_ms, report, shared_cost
             ),
@@ -127,8 +137,3 @@ class SegmentLife:
         await self._removals.close()
         await self._lost_objects.close()
         await self._reads.close()
-
-
-def _unpaced() -> MergePaces:
-    """Sealing keeps up with what is written: what is not sealed makes records and replays longer."""
-    return MergePaces(1 << 40, 1.0, clocks.thread_cpu_sec, MergePressure(PARTITIONS_AT_ONCE))

@@ -41,9 +41,9 @@ class MergePaces:
     """
 
     def __init__(
-        self, bytes_per_sec: int, cpu_share: float, cpu_sec: Callable[[], float], pressure: MergePressure
+        self, by_bytes: Pace, cpu_share: float, cpu_sec: Callable[[], float], pressure: MergePressure
     ) -> None:
-        self.bytes = Pace(bytes_per_sec)
+        self.bytes = by_bytes
         self.cpu = Pace(cpu_share)
         self.cpu_sec = cpu_sec
         self.pressure = pressure

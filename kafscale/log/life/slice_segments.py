@@ -14,6 +14,8 @@ from kafscale.formats.index import build_index, interval_for
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, parse_header
 from kafscale.log.life.combined_slice import CombinedSlice, SliceBody, combine, places_of_batches
+from kafscale.log.life.pace import Pace
+from kafscale.log.life.seal_pace import seal_bytes_per_sec
 from kafscale.log.life.segment_merge import KeyTakenError, SegmentMerge
 from kafscale.log.life.slice_bodies import SliceBodies
 from kafscale.log.life.slice_stream import SliceStream, chunks_of
@@ -26,6 +28,11 @@ IN_MEMORY_BYTES = 8 * 1024 * 1024
 _COSTLY_BYTES = 16 * 1024
 
 
+def is_large(sources: Sequence[SegmentReference]) -> bool:
+    """True if the segment of these slices is streamed."""
+    return sum(one.size_bytes for one in sources) > IN_MEMORY_BYTES
+
+
 class SliceSegments:
     """`merge` streams the large ones. It publishes nothing."""
 
@@ -36,13 +43,15 @@ class SliceSegments:
         bodies: SliceBodies,
         namespace: str,
         now_ms: Callable[[], int],
+        pace: Pace,
     ) -> None:
-        """`now_ms`: Unix milliseconds."""
+        """`now_ms`: Unix milliseconds. `pace`: in bytes, of what is streamed from memory."""
         self._objects = objects
         self._merge = merge
         self._bodies = bodies
         self._namespace = namespace
         self._now_ms = now_ms
+        self._pace = pace
 
     async def create(
         self, partition: Partition, sources: Sequence[SegmentReference], index_version: int
@@ -52,7 +61,7 @@ class SliceSegments:
         An earlier attempt may have stored the segment already. Raises `DamagedSourceError`, `MissingSourceError`,
         `KeyTakenError`, `StoreError`.
         """
-        if sum(one.size_bytes for one in sources) > IN_MEMORY_BYTES:
+        if is_large(sources):
             with ExitStack() as until:
                 held = self._bodies.held(partition, sources, until)
                 if held is not None:
@@ -80,7 +89,7 @@ class SliceSegments:
     ) -> SegmentReference:
         key = self._key(partition, sources)
         made = SliceStream(key, sources, self._now_ms())
-        async with aclosing(_chunks(made, held)) as chunks:
+        async with aclosing(self._chunks(made, held)) as chunks:
             try:
                 await self._objects.put_if_absent_streamed(key, chunks, made.reference.size_bytes)
             except ObjectExistsError:
@@ -89,6 +98,19 @@ class SliceSegments:
                 await self._check_existing(key, made.reference, made.footer)
         await self._objects.put(object_keys.index_key_of(key), [made.index(index_version)])
         return made.reference
+
+    async def _chunks(self, made: SliceStream, held: Sequence[CachedSegment]) -> AsyncGenerator[Buffer, None]:
+        """The bytes of the segment."""
+        yield made.header
+        views = (view for one in held for view in one.slices(HEADER_SIZE, one.end))
+        for chunk in chunks_of(views):
+            await self._pace.spend(len(chunk))
+            if len(chunk) > _COSTLY_BYTES:
+                await asyncio.to_thread(made.add, chunk)
+            else:
+                made.add(chunk)
+            yield chunk
+        yield made.footer
 
     def _key(self, partition: Partition, sources: Sequence[SegmentReference]) -> str:
         return object_keys.merged_segment_key(
@@ -111,22 +133,25 @@ class SliceSegments:
             raise KeyTakenError(f"{key} has other batches than the slices that are to be sealed")
 
 
+class PacedSegments:
+    """The same for what is worth a pace: what `segments` streams at `pace`, which follows the debt of sealing."""
+
+    def __init__(self, segments: SliceSegments, pace: Pace, debt_bytes: Callable[[], int]) -> None:
+        self._segments = segments
+        self._pace = pace
+        self._debt_bytes = debt_bytes
+
+    async def create(
+        self, partition: Partition, sources: Sequence[SegmentReference], index_version: int
+    ) -> SegmentReference:
+        """See `SliceSegments`."""
+        self._pace.units_per_sec = seal_bytes_per_sec(self._debt_bytes())
+        return await self._segments.create(partition, sources, index_version)
+
+
 def _make(
     key: str, bodies: Sequence[SliceBody], created_ms: int, index_version: int
 ) -> tuple[CombinedSlice, bytes]:
     made = combine(bodies, created_ms)
     interval = interval_for(made.reference.size_bytes, made.reference.record_count)
     return made, build_index(places_of_batches(key, made.body), interval, version=index_version)
-
-
-async def _chunks(made: SliceStream, held: Sequence[CachedSegment]) -> AsyncGenerator[Buffer, None]:
-    """The bytes of the segment."""
-    yield made.header
-    views = (view for one in held for view in one.slices(HEADER_SIZE, one.end))
-    for chunk in chunks_of(views):
-        if len(chunk) > _COSTLY_BYTES:
-            await asyncio.to_thread(made.add, chunk)
-        else:
-            made.add(chunk)
-        yield chunk
-    yield made.footer

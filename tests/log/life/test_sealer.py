@@ -11,7 +11,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log import partition_log
-from kafscale.log.life import seal_planner, segment_life
+from kafscale.log.life import seal_pace, seal_planner, segment_life, slice_segments
 from kafscale.log.life.sealer import Sealer
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
@@ -238,6 +238,84 @@ async def test_one_look_seals_more_than_one_segment(cluster: Cluster) -> None:
         patch.setattr(seal_planner, "MOST_BYTES", 2 * WORTHWHILE_BYTES)
         await sealer(broker).look()
     assert await named(cluster) == ["kfs", "kfs", "kfs"]
+
+
+# --- much to seal
+
+
+@pytest.fixture
+def slow_pace() -> Iterator[None]:
+    """More than a slice is much to seal, and takes ten seconds for each."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slice_segments, "IN_MEMORY_BYTES", WORTHWHILE_BYTES * 3 // 2)
+        patch.setattr(seal_pace, "LEAST_BYTES_PER_SEC", WORTHWHILE_BYTES / 10)
+        yield
+
+
+@pytest.mark.usefixtures("slow_pace")
+@cluster_scenario()
+async def test_much_is_sealed_at_a_pace_beside_the_looks(cluster: Cluster) -> None:
+    broker = await leading_broker(cluster)
+    for index in (0, 0, 2, 2):
+        await broker.produce(TOPIC, index, LARGE)
+    began_sec = asyncio.get_running_loop().time()
+    await sealer(broker).look()
+    await broker.produce(TOPIC, 1, SMALL)
+    await sealer(broker).look()
+    assert [await named(cluster, index) for index in range(PARTITIONS)] == [[], ["entry"], []]
+    await sealer(broker).settled()
+    assert [await named(cluster, index) for index in range(PARTITIONS)] == [["kfs"], ["entry"], ["kfs"]]
+    assert asyncio.get_running_loop().time() - began_sec >= 40
+    assert await cluster.published(TOPIC, 2) == {0: LARGE, 1: LARGE}
+
+
+@pytest.mark.usefixtures("slow_pace")
+@cluster_scenario()
+async def test_partition_with_much_to_seal_goes_on(cluster: Cluster) -> None:
+    """What comes while its segment is made is for the next look."""
+    broker = await leading_broker(cluster)
+    for _ in range(2):
+        await broker.produce(TOPIC, 0, LARGE)
+    await sealer(broker).look()
+    await broker.produce(TOPIC, 0, LARGE)
+    await sealer(broker).look()
+    await sealer(broker).settled()
+    assert await named(cluster) == ["kfs", "entry"]
+    await sealer(broker).look()
+    assert await named(cluster) == ["kfs", "kfs"]
+    assert await cluster.published(TOPIC) == dict.fromkeys(range(3), LARGE)
+
+
+@pytest.mark.usefixtures("slow_pace")
+@cluster_scenario()
+async def test_record_without_room_does_not_wait_for_the_pace(cluster: Cluster) -> None:
+    broker = await leading_broker(cluster)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_log, "MOST_RECORD_SEGMENTS", 4)
+        for _ in range(4):
+            await broker.produce(TOPIC, 0, LARGE)
+        await sealer(broker).look()
+        began_sec = asyncio.get_running_loop().time()
+        assert await broker.produce(TOPIC, 0, LARGE) == 4
+        assert asyncio.get_running_loop().time() - began_sec < 10
+    await sealer(broker).settled()
+    assert await cluster.published(TOPIC) == dict.fromkeys(range(5), LARGE)
+
+
+@pytest.mark.usefixtures("slow_pace")
+@cluster_scenario()
+async def test_a_lost_partition_keeps_no_other_from_being_sealed(cluster: Cluster) -> None:
+    broker = await leading_broker(cluster)
+    for index in (0, 0, 1, 1):
+        await broker.produce(TOPIC, index, LARGE)
+    key = keys.partition(TOPIC, 0)
+    found = await cluster.metadata.get(key)
+    assert found is not None
+    await cluster.metadata.transact([], [Put(key, found.value)])
+    await sealer(broker).look()
+    await sealer(broker).settled()
+    assert "kfs" not in await named(cluster, 0)
+    assert await named(cluster, 1) == ["kfs"]
 
 
 # --- partitions come and go

@@ -15,6 +15,7 @@ from kafscale.journal.partition_state import unsealed
 from kafscale.log.life import slice_segments
 from kafscale.log.life.entry_reads import EntryReads
 from kafscale.log.life.merge_pressure import MergePressure
+from kafscale.log.life.pace import Pace
 from kafscale.log.life.segment_merge import DamagedSourceError, KeyTakenError, MergePaces, SegmentMerge
 from kafscale.log.life.slice_bodies import SliceBodies
 from kafscale.log.life.slice_segments import SliceSegments
@@ -42,9 +43,12 @@ def segments_of(cluster: Cluster, broker: BrokerParts) -> SliceSegments:
     """Its parts are closed before the cluster is."""
     reads = EntryReads(cluster.objects)
     cluster.closing.push_async_callback(reads.close)
-    paces = MergePaces(1 << 40, 1.0, clocks.thread_cpu_sec, MergePressure(1))
+    pace = Pace()
+    paces = MergePaces(pace, 1.0, clocks.thread_cpu_sec, MergePressure(1))
     merge = SegmentMerge(cluster.objects, SourceReads(reads, 4), NAMESPACE, paces)
-    return SliceSegments(cluster.objects, merge, SliceBodies(broker.reader, reads), NAMESPACE, broker.now_ms)
+    return SliceSegments(
+        cluster.objects, merge, SliceBodies(broker.reader, reads), NAMESPACE, broker.now_ms, pace
+    )
 
 
 async def values_of(cluster: Cluster, key: str) -> int:

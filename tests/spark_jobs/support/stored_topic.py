@@ -19,6 +19,7 @@ from kafscale.formats.partition_record import (
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.topic_record import encode_topic_record
 from kafscale.log.life.merge_pressure import MergePressure
+from kafscale.log.life.pace import Pace
 from kafscale.log.life.segment_merge import MergePaces, SegmentMerge
 from kafscale.log.life.source_reads import SourceReads
 from kafscale.log.partition import PartitionId
@@ -33,7 +34,6 @@ from tests.formats.segments import segment_of
 from tests.spark_jobs.support.planned import partition_log
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, encode
 
-_UNHURRIED = 1 << 50
 _tokens = itertools.count(1)
 
 
@@ -120,7 +120,7 @@ class StoredTopic:
             for reference in references
             if reference.last_offset >= first_offset and reference.base_offset <= last_offset
         ]
-        paces = MergePaces(_UNHURRIED, 1.0, lambda: 0.0, MergePressure(1))
+        paces = MergePaces(Pace(), 1.0, lambda: 0.0, MergePressure(1))
         merging = SegmentMerge(self.objects, SourceReads(self.objects, 8), self.namespace, paces)
         merged = await merging.create(PartitionId(self.topic, partition), sources, LEGACY_VERSION)
         swapped = SegmentReferences(references)
