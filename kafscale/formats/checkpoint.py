@@ -9,10 +9,8 @@ from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.formats.partition_record import (
     ProducerRecord,
     SegmentReference,
-    decode_producer,
-    decode_reference,
-    encode_producer,
-    encode_reference,
+    decode_contents,
+    encode_contents,
 )
 
 MAGIC = b"KCKP"
@@ -35,12 +33,7 @@ EMPTY_CHECKPOINT = Checkpoint(end_offset=0)
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """The object's bytes."""
-    payload = b"".join(
-        (
-            *(encode_reference(reference) for reference in checkpoint.segments),
-            *(encode_producer(producer) for producer in checkpoint.producers),
-        )
-    )
+    payload = encode_contents(checkpoint.segments, checkpoint.producers)
     header = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -65,15 +58,7 @@ def decode_checkpoint(name: str, data: bytes) -> Checkpoint:
         raise UnknownFormatVersionError(name, version, str(VERSION))
     if crc32c(memoryview(data)[_HEADER.size :]) != crc:
         raise CorruptDataError(name, "the checkpoint's CRC does not match its bytes")
-    position = _HEADER.size
-    segments = []
-    for _ in range(segment_count):
-        reference, position = decode_reference(name, data, position)
-        segments.append(reference)
-    producers = []
-    for _ in range(producer_count):
-        producer, position = decode_producer(name, data, position)
-        producers.append(producer)
+    segments, producers, position = decode_contents(name, data, _HEADER.size, segment_count, producer_count)
     if position != len(data):
         raise CorruptDataError(name, f"{len(data) - position} bytes after the end of the checkpoint")
-    return Checkpoint(end_offset=end_offset, segments=tuple(segments), producers=tuple(producers))
+    return Checkpoint(end_offset=end_offset, segments=segments, producers=producers)

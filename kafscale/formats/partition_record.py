@@ -4,6 +4,7 @@ Stored format: docs/format/partition-record.md. All integers are big-endian.
 """
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct, error
 
@@ -169,8 +170,27 @@ def epoch_end(record: PartitionRecord, leader_epoch: int) -> tuple[int, int]:
     return UNDEFINED_EPOCH, UNDEFINED_OFFSET
 
 
-def encode_reference(reference: SegmentReference) -> bytes:
-    """One reference as stored, here and in checkpoints."""
+def encode_contents(segments: Iterable[SegmentReference], producers: Iterable[ProducerRecord]) -> bytes:
+    """References and producers as stored, at the end of a record or checkpoint."""
+    return b"".join((*map(_encode_reference, segments), *map(_encode_producer, producers)))
+
+
+def decode_contents(
+    name: str, data: bytes, position: int, segment_count: int, producer_count: int
+) -> tuple[tuple[SegmentReference, ...], tuple[ProducerRecord, ...], int]:
+    """The references and producers at `position`, and the position after them. Raises `CorruptDataError`."""
+    segments = []
+    for _ in range(segment_count):
+        reference, position = _decode_reference(name, data, position)
+        segments.append(reference)
+    producers = []
+    for _ in range(producer_count):
+        producer, position = _decode_producer(name, data, position)
+        producers.append(producer)
+    return tuple(segments), tuple(producers), position
+
+
+def _encode_reference(reference: SegmentReference) -> bytes:
     key = reference.object_key.encode()
     return (
         _REFERENCE.pack(
@@ -188,7 +208,7 @@ def encode_reference(reference: SegmentReference) -> bytes:
     )
 
 
-def decode_reference(name: str, data: bytes, position: int) -> tuple[SegmentReference, int]:
+def _decode_reference(name: str, data: bytes, position: int) -> tuple[SegmentReference, int]:
     """The reference at `position` and the position after it. Raises `CorruptDataError`."""
     try:
         base_offset, delta, count, size_bytes, max_timestamp_ms, start, kind, key_length = (
@@ -225,8 +245,7 @@ def _text(name: str, data: bytes) -> str:
         raise CorruptDataError(name, f"an object key is not UTF-8: {problem}") from problem
 
 
-def encode_producer(producer: ProducerRecord) -> bytes:
-    """One producer as stored, here and in checkpoints."""
+def _encode_producer(producer: ProducerRecord) -> bytes:
     return _PRODUCER.pack(
         producer.producer_id, producer.producer_epoch, producer.last_timestamp_ms, len(producer.batches)
     ) + b"".join(
@@ -235,7 +254,7 @@ def encode_producer(producer: ProducerRecord) -> bytes:
     )
 
 
-def decode_producer(name: str, data: bytes, position: int) -> tuple[ProducerRecord, int]:
+def _decode_producer(name: str, data: bytes, position: int) -> tuple[ProducerRecord, int]:
     """The producer at `position` and the position after it. Raises `CorruptDataError`."""
     try:
         producer_id, producer_epoch, last_timestamp_ms, count = _PRODUCER.unpack_from(data, position)
@@ -276,8 +295,7 @@ def encode_partition_record(record: PartitionRecord) -> bytes:
             key,
             _encoded_position(record.journal),
             *(_EPOCH.pack(epoch.leader_epoch, epoch.start_offset) for epoch in record.epochs),
-            *(encode_reference(reference) for reference in record.segments),
-            *(encode_producer(producer) for producer in record.producers),
+            encode_contents(record.segments, record.producers),
         )
     )
 
@@ -323,14 +341,7 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
             position += _EPOCH.size
     except error as problem:
         raise CorruptDataError(name, f"partition record: {problem}") from problem
-    segments = []
-    for _ in range(segment_count):
-        reference, position = decode_reference(name, data, position)
-        segments.append(reference)
-    producers = []
-    for _ in range(producer_count):
-        producer, position = decode_producer(name, data, position)
-        producers.append(producer)
+    segments, producers, position = decode_contents(name, data, position, segment_count, producer_count)
     if position != len(data):
         raise CorruptDataError(name, f"{len(data) - position} bytes after the end of the partition record")
     return PartitionRecord(
@@ -338,8 +349,8 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
         log_start_offset=log_start,
         log_end_offset=log_end,
         epochs=tuple(epochs),
-        segments=tuple(segments),
-        producers=tuple(producers),
+        segments=segments,
+        producers=producers,
         checkpoint_key=key,
         checkpoint_end_offset=checkpoint_end,
         journal=journal,

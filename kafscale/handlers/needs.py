@@ -40,3 +40,8 @@ def transactional_id(operation: Operation, when: str = "") -> Need:
 def cluster(operation: Operation, when: str = "") -> Need:
     """An operation on the cluster."""
     return Need(ResourceType.CLUSTER, operation, when)
+
+
+def config_resource(operation: Operation) -> tuple[Need, ...]:
+    """An operation on whatever has the configs that the request names; `check_config_access` checks it."""
+    return topic(operation, "of topics"), cluster(operation, "of brokers"), group(operation, "of groups")

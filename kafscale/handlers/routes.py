@@ -52,7 +52,16 @@ from kafscale.handlers import (
     sync_group,
     update_features,
 )
-from kafscale.handlers.needs import Need, Needs, Open, cluster, group, topic, transactional_id
+from kafscale.handlers.needs import (
+    Need,
+    Needs,
+    Open,
+    cluster,
+    config_resource,
+    group,
+    topic,
+    transactional_id,
+)
 from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.api_messages import (
@@ -287,18 +296,14 @@ ROUTES: Final = (
         1,
         4,
         describe_configs.handle,
-        topic(Operation.DESCRIBE_CONFIGS, "of topics"),
-        cluster(Operation.DESCRIBE_CONFIGS, "of brokers"),
-        group(Operation.DESCRIBE_CONFIGS, "of groups"),
+        *config_resource(Operation.DESCRIBE_CONFIGS),
     ),
     _cold(
         AlterConfigsRequest,
         0,
         2,
         alter_configs.handle,
-        topic(Operation.ALTER_CONFIGS, "of topics"),
-        cluster(Operation.ALTER_CONFIGS, "of brokers"),
-        group(Operation.ALTER_CONFIGS, "of groups"),
+        *config_resource(Operation.ALTER_CONFIGS),
     ),
     _cold(AlterReplicaLogDirsRequest, 1, 2, alter_replica_log_dirs.handle, cluster(Operation.ALTER)),
     _cold(DescribeLogDirsRequest, 1, 4, describe_log_dirs.handle, cluster(Operation.DESCRIBE)),
@@ -311,9 +316,7 @@ ROUTES: Final = (
         0,
         1,
         incremental_alter_configs.handle,
-        topic(Operation.ALTER_CONFIGS, "of topics"),
-        cluster(Operation.ALTER_CONFIGS, "of brokers"),
-        group(Operation.ALTER_CONFIGS, "of groups"),
+        *config_resource(Operation.ALTER_CONFIGS),
     ),
     _cold(
         AlterPartitionReassignmentsRequest,

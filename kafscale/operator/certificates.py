@@ -20,6 +20,12 @@ CA: Final = "ca.crt"
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
 
+Secrets = Mapping[str, Mapping[str, bytes]]
+"""Data of the existing Secrets, by name."""
+
+LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
+"""Every server's certificate names them, too."""
+
 _AUTHORITY_LIFE: Final = timedelta(days=3650)
 _LIFE: Final = timedelta(days=365)
 # Nodes' clocks may be behind the operator's.
@@ -82,7 +88,27 @@ def is_current(pair: KeyPair, authority: KeyPair, hosts: Sequence[str], now: dat
     )
 
 
-def is_authority(pair: KeyPair, now: datetime) -> bool:
+def has_current_pair(
+    held: Mapping[str, bytes], authority: KeyPair, hosts: Sequence[str], now: datetime
+) -> bool:
+    """True if a Secret has a current pair (see `is_current`), and the authority's certificate beside it."""
+    pair = read_pair(held)
+    return (
+        pair is not None and held.get(CA) == authority.certificate and is_current(pair, authority, hosts, now)
+    )
+
+
+def stored_or_new_authority(
+    held: Mapping[str, bytes], common_name: str, now: datetime
+) -> tuple[KeyPair, bool]:
+    """A Secret's authority, or a new one if it has no valid one; and True if it is new."""
+    authority = read_pair(held)
+    if authority is not None and _is_authority(authority, now):
+        return authority, False
+    return new_authority(common_name, now), True
+
+
+def _is_authority(pair: KeyPair, now: datetime) -> bool:
     """True if it has not expired and the key is its own."""
     found = x509.load_pem_x509_certificate(pair.certificate)
     return now < found.not_valid_after_utc and found.public_key() == _private_key(pair).public_key()
@@ -154,6 +180,11 @@ def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Key
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
     return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), encoded)
+
+
+def pair_data(pair: KeyPair, authority: KeyPair) -> dict[str, bytes]:
+    """Data of a Secret with a pair and the certificate of its authority."""
+    return {CA: authority.certificate, CERTIFICATE: pair.certificate, KEY: pair.key}
 
 
 def encoded(data: Mapping[str, bytes]) -> dict[str, str]:

@@ -1,24 +1,29 @@
-"""Parts that the resources of one cluster share, topics and users: their cluster, owner, status and events."""
+"""Parts that the resources of one cluster share, topics and users: their cluster, owner, verdict, status, events."""
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.operator import api_names, conditions, resource_status
 from kafscale.operator.cluster_spec import ClusterSpec, cluster_spec
 from kafscale.operator.errors import KubeError, SpecError
 from kafscale.operator.kube.kinds import CLUSTER, Kind
 from kafscale.operator.kube.roles import Finds, Lists, RecordsEvents
 from kafscale.operator.resource_status import Owned, Phase, Verdict
-from kafscale.operator.stores.cluster_connection import LiveCluster, NotReadyError
+from kafscale.operator.stores.cluster_connection import CORRUPT, UNREACHABLE, LiveCluster, NotReadyError
+from kafscale.operator.stores.metadata_access import SecretError
+from kafscale.operator.stores.same_cluster_store import OtherClusterError
 
 _logger = logging.getLogger(__name__)
 
 Manifest = dict[str, Any]
 Resource = Mapping[str, Any]
 
+INVALID_SPEC: Final = "InvalidSpec"
+SECRET_MISSING: Final = "SecretMissing"
 CLUSTER_NOT_FOUND: Final = "ClusterNotFound"
 CLUSTER_INVALID: Final = "ClusterInvalid"
 CLUSTER_BEING_DELETED: Final = "ClusterBeingDeleted"
@@ -94,6 +99,25 @@ def has_finalizer(resource: Manifest) -> bool:
     """True if it may be carried out: the resource is not being deleted, and cannot be without `finish`."""
     metadata = resource["metadata"]
     return "deletionTimestamp" not in metadata and api_names.FINALIZER in metadata.get("finalizers", ())
+
+
+async def verdict_of(work: Awaitable[Verdict]) -> Verdict:
+    """The verdict of a pass's work; a problem that topics and users can both have becomes one, too.
+
+    Raises every other problem, such as `KubeError`.
+    """
+    try:
+        return await work
+    except SpecError as problem:
+        return Verdict(phase=Phase.FAILED, reason=INVALID_SPEC, message=str(problem))
+    except NotReadyError as problem:
+        return Verdict(phase=Phase.PENDING, reason=problem.reason, message=str(problem))
+    except SecretError as problem:
+        return Verdict(phase=Phase.PENDING, reason=SECRET_MISSING, message=str(problem))
+    except (StoreError, OtherClusterError) as problem:
+        return Verdict(phase=Phase.PENDING, reason=UNREACHABLE, message=str(problem))
+    except CorruptDataError as problem:
+        return Verdict(phase=Phase.FAILED, reason=CORRUPT, message=str(problem))
 
 
 async def put_status(api: ResourceApi, kind: Kind, resource: Manifest, status: Manifest) -> Manifest:

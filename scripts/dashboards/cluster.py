@@ -7,10 +7,13 @@ from scripts.dashboards.parts import (
     CLUSTER,
     NAMESPACE,
     OF_CLUSTER,
+    OF_POD,
     POD,
+    cluster_gauge,
     figure,
     gauge,
     lines,
+    process,
     quantile,
     risen,
     total,
@@ -24,15 +27,15 @@ _STAGE: Final = "kafscale_request_stage_seconds"
 _NOW: Final = Row(
     title="Now",
     panels=[
-        figure("Brokers", gauge("kafscale_brokers", how="max", within=OF_CLUSTER)),
+        figure("Brokers", cluster_gauge("kafscale_brokers")),
         figure(
             "Partitions without a leader",
-            gauge("kafscale_partitions_offline", how="max", within=OF_CLUSTER),
+            cluster_gauge("kafscale_partitions_offline"),
             alarm_at=1,
         ),
         figure(
             "Object store",
-            gauge("kafscale_object_store_health", how="max", within=OF_CLUSTER),
+            cluster_gauge("kafscale_object_store_health"),
             words={0: "healthy", 1: "degraded", 2: "unavailable"},
             warn_at=1,
             alarm_at=2,
@@ -56,7 +59,7 @@ _NOW: Final = Row(
             Unit.PER_SECOND,
             alarm_at=0.01,
         ),
-        figure("Topics", gauge("kafscale_topics", how="max", within=OF_CLUSTER)),
+        figure("Topics", cluster_gauge("kafscale_topics")),
         figure("Partitions led", gauge("kafscale_partitions_led", within=OF_CLUSTER)),
         figure("Clients connected", gauge("kafscale_connections", within=OF_CLUSTER)),
         figure("Groups", gauge("kafscale_groups", within=OF_CLUSTER)),
@@ -181,8 +184,7 @@ _REQUESTS: Final = Row(
 _BROKERS: Final = Row(
     title="Brokers",
     panels=[
-        lines("CPU", Unit.CORES, (total("process_cpu_seconds_total", "pod"), "{{pod}}")),
-        lines("Resident memory", Unit.BYTES, (gauge("process_resident_memory_bytes", "pod"), "{{pod}}")),
+        *process(OF_POD),
         lines("Partitions led", Unit.COUNT, (gauge("kafscale_partitions_led", "pod"), "{{pod}}")),
         lines(
             "Group shards coordinated",

@@ -3,18 +3,26 @@
 from typing import Final
 
 from scripts.dashboards.model import Dashboard, Row, Unit
-from scripts.dashboards.parts import CLUSTER, NAMESPACE, OF_CLUSTER, figure, gauge, lines, process, risen
+from scripts.dashboards.parts import (
+    CLUSTER,
+    NAMESPACE,
+    OF_CLUSTER,
+    cluster_gauge,
+    figure,
+    gauge,
+    lines,
+    process,
+    risen,
+)
 
 _OPERATOR: Final = 'job="kafscale", component="operator"'
-_AGE: Final = (
-    f"time() - {gauge('kafscale_backup_last_success_timestamp_seconds', how='max', within=OF_CLUSTER)}"
-)
+_AGE: Final = f"time() - {cluster_gauge('kafscale_backup_last_success_timestamp_seconds')}"
 
 _BACKUPS: Final = Row(
     title="Snapshots of the metadata",
     panels=[
         figure("Age of the newest", _AGE, Unit.SECONDS, warn_at=3600, alarm_at=7200),
-        figure("Its size", gauge("kafscale_backup_size_bytes", how="max", within=OF_CLUSTER), Unit.BYTES),
+        figure("Its size", cluster_gauge("kafscale_backup_size_bytes"), Unit.BYTES),
         figure(
             "Failed in an hour",
             risen("kafscale_backup_failures_total", within=OF_CLUSTER),
@@ -31,7 +39,7 @@ _BACKUPS: Final = Row(
         lines(
             "Time of an attempt",
             Unit.SECONDS,
-            (gauge("kafscale_backup_duration_seconds", how="max", within=OF_CLUSTER), "newest"),
+            (cluster_gauge("kafscale_backup_duration_seconds"), "newest"),
         ),
     ],
 )
@@ -42,24 +50,21 @@ _ETCD: Final = Row(
         lines(
             "Members that answer",
             Unit.COUNT,
-            (gauge("kafscale_etcd_member_up", "member", how="max", within=OF_CLUSTER), "{{member}}"),
-            (gauge("kafscale_etcd_has_majority", how="max", within=OF_CLUSTER), "majority"),
+            (cluster_gauge("kafscale_etcd_member_up", "member"), "{{member}}"),
+            (cluster_gauge("kafscale_etcd_has_majority"), "majority"),
         ),
         lines(
             "Alarms",
             Unit.COUNT,
-            (gauge("kafscale_etcd_alarm", "alarm", how="max", within=OF_CLUSTER), "{{alarm}}"),
+            (cluster_gauge("kafscale_etcd_alarm", "alarm"), "{{alarm}}"),
             alarm_at=1,
         ),
         lines(
             "Size of the file, and how much of it is in use",
             Unit.BYTES,
-            (gauge("kafscale_etcd_size_bytes", "member", how="max", within=OF_CLUSTER), "{{member}}"),
-            (
-                gauge("kafscale_etcd_in_use_bytes", "member", how="max", within=OF_CLUSTER),
-                "{{member}}: in use",
-            ),
-            (gauge("kafscale_etcd_quota_bytes", how="max", within=OF_CLUSTER), "quota"),
+            (cluster_gauge("kafscale_etcd_size_bytes", "member"), "{{member}}"),
+            (cluster_gauge("kafscale_etcd_in_use_bytes", "member"), "{{member}}: in use"),
+            (cluster_gauge("kafscale_etcd_quota_bytes"), "quota"),
         ),
         lines(
             "Defragmentations in an hour",
@@ -75,7 +80,7 @@ _RESOURCES: Final = Row(
         lines(
             "Cluster: 1 where it is ready",
             Unit.COUNT,
-            (gauge("kafscale_cluster_ready", how="max", within=OF_CLUSTER), "ready"),
+            (cluster_gauge("kafscale_cluster_ready"), "ready"),
             most=1,
         ),
         lines(

@@ -41,6 +41,11 @@ def gauge(metric: str, by: str = "", more: str = "", *, how: str = "sum", within
     )
 
 
+def cluster_gauge(metric: str, by: str = "", more: str = "") -> str:
+    """A gauge of the cluster as a whole: the largest value that a pod exports."""
+    return gauge(metric, by, more, how="max", within=OF_CLUSTER)
+
+
 def both(histogram: str, by: str = "", more: str = "", *, within: str = OF_POD) -> list[tuple[str, str]]:
     """The median, and what 99 in a hundred are below, each with its legend."""
     legend = f" {{{{{by}}}}}" if by else ""

@@ -3,7 +3,7 @@
 from typing import Final
 
 from scripts.dashboards.model import Row, Unit
-from scripts.dashboards.parts import OF_CLUSTER, gauge, lines, total
+from scripts.dashboards.parts import cluster_gauge, gauge, lines, total
 
 _BY: Final = "listener, mechanism"
 _OF: Final = "{{listener}} {{mechanism}}"
@@ -47,8 +47,8 @@ SECURITY: Final = Row(
         lines(
             "Users and access rules",
             Unit.COUNT,
-            (gauge("kafscale_users", how="max", within=OF_CLUSTER), "users"),
-            (gauge("kafscale_access_rules", how="max", within=OF_CLUSTER), "access rules"),
+            (cluster_gauge("kafscale_users"), "users"),
+            (cluster_gauge("kafscale_access_rules"), "access rules"),
         ),
     ],
 )

@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from scripts.dashboards.model import Dashboard, Row, Unit
+from scripts.dashboards.model import Dashboard, Panel, Row, Unit
 from scripts.dashboards.parts import (
     CLUSTER,
     NAMESPACE,
-    OF_CLUSTER,
     POD,
     both,
+    cluster_gauge,
     figure,
     gauge,
     lines,
@@ -17,8 +17,6 @@ from scripts.dashboards.parts import (
     total,
 )
 
-_OBJECTS: Final = "kafscale_object_store_duration_seconds"
-_METADATA: Final = "kafscale_metadata_store_duration_seconds"
 # A month of 30 days; a GB as it is billed.
 _MONTH_SEC: Final = 30 * 86_400
 _GB_BYTES: Final = 2**30
@@ -26,6 +24,24 @@ _GB_BYTES: Final = 2**30
 
 def _share(part: str, whole: str) -> str:
     return f"{part} / ({part} + {whole})"
+
+
+def _calls(durations: str) -> list[Panel]:
+    """A store's calls, and their time."""
+    return [
+        lines(
+            "Calls", Unit.REQUESTS, (total(f"{durations}_count", "operation"), "{{operation}}"), stacked=True
+        ),
+        lines(
+            "Time of a call (99%)", Unit.SECONDS, (quantile(0.99, durations, "operation"), "{{operation}}")
+        ),
+    ]
+
+
+def _failed_calls(errors: str) -> Panel:
+    return lines(
+        "Failed calls", Unit.PER_SECOND, (total(errors, "operation, error"), "{{operation}} {{error}}")
+    )
 
 
 _FLUSHES: Final = Row(
@@ -51,20 +67,13 @@ _FLUSHES: Final = Row(
 _OBJECT_STORE: Final = Row(
     title="Object store",
     panels=[
-        lines(
-            "Calls", Unit.REQUESTS, (total(f"{_OBJECTS}_count", "operation"), "{{operation}}"), stacked=True
-        ),
-        lines("Time of a call (99%)", Unit.SECONDS, (quantile(0.99, _OBJECTS, "operation"), "{{operation}}")),
+        *_calls("kafscale_object_store_duration_seconds"),
         lines(
             "Bytes",
             Unit.BYTES_PER_SECOND,
             (total("kafscale_object_store_bytes_total", "operation"), "{{operation}}"),
         ),
-        lines(
-            "Failed calls",
-            Unit.PER_SECOND,
-            (total("kafscale_object_store_errors_total", "operation, error"), "{{operation}} {{error}}"),
-        ),
+        _failed_calls("kafscale_object_store_errors_total"),
         lines(
             "Health: 0 healthy, 1 degraded, 2 unavailable",
             Unit.COUNT,
@@ -96,17 +105,8 @@ _OBJECT_STORE: Final = Row(
 _METADATA_STORE: Final = Row(
     title="Metadata store",
     panels=[
-        lines(
-            "Calls", Unit.REQUESTS, (total(f"{_METADATA}_count", "operation"), "{{operation}}"), stacked=True
-        ),
-        lines(
-            "Time of a call (99%)", Unit.SECONDS, (quantile(0.99, _METADATA, "operation"), "{{operation}}")
-        ),
-        lines(
-            "Failed calls",
-            Unit.PER_SECOND,
-            (total("kafscale_metadata_store_errors_total", "operation, error"), "{{operation}} {{error}}"),
-        ),
+        *_calls("kafscale_metadata_store_duration_seconds"),
+        _failed_calls("kafscale_metadata_store_errors_total"),
         lines(
             "Time without an answer",
             Unit.SECONDS,
@@ -180,7 +180,7 @@ def _a_month(metric: str, by: str = "") -> str:
 
 
 def _stored_a_month(by: str = "") -> str:
-    price = gauge("kafscale_price_dollars", more='unit="gb_month"', how="max", within=OF_CLUSTER)
+    price = cluster_gauge("kafscale_price_dollars", more='unit="gb_month"')
     return f"{gauge('kafscale_topic_stored_bytes', by)} / {_GB_BYTES} * scalar({price})"
 
 
@@ -191,28 +191,28 @@ _COST: Final = Row(
         figure("Storage, dollars a month", _stored_a_month(), Unit.DOLLARS),
         figure(
             "Budget, dollars a month",
-            gauge("kafscale_cost_budget_dollars", how="max", within=OF_CLUSTER),
+            cluster_gauge("kafscale_cost_budget_dollars"),
             Unit.DOLLARS,
         ),
         figure("Bytes stored", gauge("kafscale_topic_stored_bytes"), Unit.BYTES),
         figure(
             "Flush interval",
-            gauge("kafscale_flush_interval_seconds", how="max", within=OF_CLUSTER),
+            cluster_gauge("kafscale_flush_interval_seconds"),
             Unit.SECONDS,
         ),
         figure(
             "Flushes a second that may begin before it",
-            gauge("kafscale_flush_budget_per_second", how="max", within=OF_CLUSTER),
+            cluster_gauge("kafscale_flush_budget_per_second"),
             Unit.PER_SECOND,
         ),
         figure(
             "1,000 PUTs to the journal bucket cost",
-            gauge("kafscale_journal_price_dollars", more='unit="1000_puts"', how="max", within=OF_CLUSTER),
+            cluster_gauge("kafscale_journal_price_dollars", more='unit="1000_puts"'),
             Unit.DOLLARS,
         ),
         figure(
             "1,000 PUTs cost",
-            gauge("kafscale_price_dollars", more='unit="1000_puts"', how="max", within=OF_CLUSTER),
+            cluster_gauge("kafscale_price_dollars", more='unit="1000_puts"'),
             Unit.DOLLARS,
         ),
         lines(

@@ -29,12 +29,15 @@ BROKER_ID = 3
 WANTED = [("orders", index) for index in range(10)]
 
 
+async def store_record(store: MemoryStore, record: PartitionRecord, index: int = 0) -> None:
+    await store.transact([], [Put(keys.partition("orders", index), encode_partition_record(record))])
+
+
 @pytest.fixture
 async def store() -> AsyncIterator[MemoryStore]:
     store = MemoryStore(max_operations=8)
     for index in range(10):
-        record = PartitionRecord(leader_epoch=-1)
-        await store.transact([], [Put(keys.partition("orders", index), encode_partition_record(record))])
+        await store_record(store, PartitionRecord(leader_epoch=-1), index)
     yield store
     await store.close()
 
@@ -155,6 +158,12 @@ async def test_the_end_of_a_lease_ends_leadership_but_keeps_the_epoch(store: Mem
     assert (await record_of(store, 0)).leader_epoch == 0
 
 
+BEHIND = PartitionRecord(
+    leader_epoch=0, journal=JournalPosition(journal_id="dead", sequence=-1, topic_id=TOPIC_ID)
+)
+"""Its leader died before the record named any of the journal's entries."""
+
+
 class CollectedJournal(OneJournal):
     """A dead broker's journal: of its entries the first was collected. `meanwhile` runs while it is read."""
 
@@ -174,14 +183,17 @@ class CollectedJournal(OneJournal):
         return {"dead": Replay("dead", {1: (head, 100)}, first=0, end=2, progress=1)}
 
 
+def reported_problems(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The `problem` of each error in the log."""
+    return [vars(record)["problem"] for record in caplog.records if record.levelname == "ERROR"]
+
+
 @pytest.mark.parametrize("is_replaced", [True, False])
 async def test_a_gap_behind_a_stale_record_is_not_reported(
     store: MemoryStore, caplog: pytest.LogCaptureFixture, is_replaced: bool
 ) -> None:
     """Once another broker has the partition, no record needs the first entry, and it is collected."""
-    position = JournalPosition(journal_id="dead", sequence=-1, topic_id=TOPIC_ID)
-    behind = PartitionRecord(leader_epoch=0, journal=position)
-    await store.transact([], [Put(keys.partition("orders", 0), encode_partition_record(behind))])
+    await store_record(store, BEHIND)
     lease = await store.grant_lease(60)
 
     async def claimed_elsewhere() -> None:
@@ -190,8 +202,7 @@ async def test_a_gap_behind_a_stale_record_is_not_reported(
 
     leadership = Leadership(store, BROKER_ID, lambda: lease, CollectedJournal(claimed_elsewhere))
     assert await leadership.claim(WANTED[:1]) == []
-    problems = [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
-    assert len(problems) == (0 if is_replaced else 1), problems
+    assert len(reported_problems(caplog)) == (0 if is_replaced else 1), reported_problems(caplog)
 
 
 class OwnCollectedJournal(CollectedJournal):
@@ -205,21 +216,17 @@ class OwnCollectedJournal(CollectedJournal):
 async def test_a_gap_behind_a_released_record_is_reported_if_it_stays(
     store: MemoryStore, caplog: pytest.LogCaptureFixture, is_replaced: bool
 ) -> None:
-    position = JournalPosition(journal_id="dead", sequence=-1, topic_id=TOPIC_ID)
-    behind = PartitionRecord(leader_epoch=0, journal=position)
-    await store.transact([], [Put(keys.partition("orders", 0), encode_partition_record(behind))])
+    await store_record(store, BEHIND)
     lease = await store.grant_lease(60)
 
     async def claimed_elsewhere() -> None:
         if is_replaced:
             await lead_elsewhere(store, "orders")
-            released = replace(behind, leader_epoch=1, journal=None)
-            await store.transact([], [Put(keys.partition("orders", 0), encode_partition_record(released))])
+            await store_record(store, replace(BEHIND, leader_epoch=1, journal=None))
 
     journal = OwnCollectedJournal(claimed_elsewhere)
     await Leadership(store, BROKER_ID, lambda: lease, journal, 0).release_records(WANTED[:1])
-    problems = [record.__dict__["problem"] for record in caplog.records if record.levelname == "ERROR"]
-    assert len(problems) == (0 if is_replaced else 1), problems
+    assert len(reported_problems(caplog)) == (0 if is_replaced else 1), reported_problems(caplog)
 
 
 def test_an_epoch_without_records_leaves_no_entry() -> None:

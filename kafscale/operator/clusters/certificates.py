@@ -10,25 +10,20 @@ from typing import Final
 
 from kafscale.operator.certificates import (
     CA,
-    CERTIFICATE,
-    KEY,
+    LOCAL_HOSTS,
     KeyPair,
+    Secrets,
     encoded,
-    is_authority,
-    is_current,
+    has_current_pair,
     issue,
-    new_authority,
-    read_pair,
+    pair_data,
+    stored_or_new_authority,
 )
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.manifests import names
 from kafscale.operator.manifests.objects import Manifest, manifest
 
-Secrets = Mapping[str, Mapping[str, bytes]]
-"""Data of the existing Secrets, by name."""
-
 _DOMAIN: Final = "cluster.local"
-_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _NAMED_BROKERS: Final = 16
 """External hosts are named in steps of so many brokers, so that scaling rarely needs a new certificate."""
 
@@ -77,7 +72,7 @@ def broker_hosts(cluster: ClusterSpec, brokers: int) -> tuple[str, ...]:
         if external.host_template is not None:
             count = -(-max(1, brokers) // _NAMED_BROKERS) * _NAMED_BROKERS
             found += [external.host_template.replace("{id}", str(number)) for number in range(count)]
-    return (*dict.fromkeys(found), *_LOCAL)
+    return (*dict.fromkeys(found), *LOCAL_HOSTS)
 
 
 def _broker_secrets(
@@ -85,20 +80,18 @@ def _broker_secrets(
 ) -> list[Manifest]:
     planned = []
     name = names.broker_authority(cluster.name)
-    authority, is_new = _authority(
+    authority, is_new = stored_or_new_authority(
         found.get(name, {}), f"brokers of {cluster.name} in {cluster.namespace}", now
     )
     if is_new:
-        planned.append(_pair_secret(cluster, name, authority, authority.certificate))
+        planned.append(_pair_secret(cluster, name, authority, authority))
     name = names.broker_ca(cluster.name)
     if found.get(name) != {CA: authority.certificate}:
         planned.append(_secret(cluster, name, {CA: authority.certificate}))
     name = names.broker_certificate(cluster.name)
-    held = found.get(name, {})
-    pair = read_pair(held)
-    if pair is None or held.get(CA) != authority.certificate or not is_current(pair, authority, hosts, now):
+    if not has_current_pair(found.get(name, {}), authority, hosts, now):
         pair = issue(authority, names.brokers(cluster.name), hosts, now)
-        planned.append(_pair_secret(cluster, name, pair, authority.certificate))
+        planned.append(_pair_secret(cluster, name, pair, authority))
     return planned
 
 
@@ -106,11 +99,11 @@ def _client_secrets(cluster: ClusterSpec, found: Secrets, now: datetime) -> list
     """The authority that signs KafscaleUsers' certificates, and all authorities that brokers accept."""
     planned = []
     name = names.client_authority(cluster.name)
-    authority, is_new = _authority(
+    authority, is_new = stored_or_new_authority(
         found.get(name, {}), f"clients of {cluster.name} in {cluster.namespace}", now
     )
     if is_new:
-        planned.append(_pair_secret(cluster, name, authority, authority.certificate))
+        planned.append(_pair_secret(cluster, name, authority, authority))
     given = found.get(cluster.security.client_ca_secret or "", {}).get(CA, b"")
     trusted = authority.certificate + given
     name = names.client_ca(cluster.name)
@@ -119,18 +112,8 @@ def _client_secrets(cluster: ClusterSpec, found: Secrets, now: datetime) -> list
     return planned
 
 
-def _authority(held: Mapping[str, bytes], common_name: str, now: datetime) -> tuple[KeyPair, bool]:
-    """The existing authority, or a new one."""
-    authority = read_pair(held)
-    if authority is not None and is_authority(authority, now):
-        return authority, False
-    return new_authority(common_name, now), True
-
-
-def _pair_secret(cluster: ClusterSpec, name: str, pair: KeyPair, authority: bytes) -> Manifest:
-    return _secret(
-        cluster, name, {CA: authority, CERTIFICATE: pair.certificate, KEY: pair.key}, kind="kubernetes.io/tls"
-    )
+def _pair_secret(cluster: ClusterSpec, name: str, pair: KeyPair, authority: KeyPair) -> Manifest:
+    return _secret(cluster, name, pair_data(pair, authority), kind="kubernetes.io/tls")
 
 
 def _secret(cluster: ClusterSpec, name: str, data: Mapping[str, bytes], kind: str = "Opaque") -> Manifest:

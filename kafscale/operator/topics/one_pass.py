@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
-from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.operator import resource_status
@@ -16,15 +15,13 @@ from kafscale.operator.cluster_resources import (
     live_cluster,
     put_status,
     record_event,
+    verdict_of,
     write_verdict,
 )
-from kafscale.operator.errors import SpecError
 from kafscale.operator.keyed_locks import KeyedLocks
 from kafscale.operator.kube.kinds import TOPIC
 from kafscale.operator.resource_status import Phase, Verdict
-from kafscale.operator.stores.cluster_connection import CORRUPT, UNREACHABLE, NotReadyError
-from kafscale.operator.stores.metadata_access import SecretError
-from kafscale.operator.stores.same_cluster_store import OtherClusterError
+from kafscale.operator.stores.cluster_connection import NotReadyError
 from kafscale.operator.topics import owner as topic_owner
 from kafscale.operator.topics.plan import TopicPlan, plan_topic
 from kafscale.operator.topics.spec import TopicSpec, topic_spec
@@ -67,19 +64,9 @@ class TopicPass:
     async def run(self) -> Phase:
         """Carries the resource out as far as possible, writes the status, returns the phase. Raises `KubeError`."""
         try:
-            verdict = await self._carry_out()
-        except SpecError as problem:
-            verdict = Verdict(phase=Phase.FAILED, reason=Reason.INVALID_SPEC, message=str(problem))
+            verdict = await verdict_of(self._carry_out())
         except _NamedTwiceError as problem:
             verdict = Verdict(phase=Phase.FAILED, reason=Reason.NAMED_TWICE, message=str(problem))
-        except NotReadyError as problem:
-            verdict = Verdict(phase=Phase.PENDING, reason=problem.reason, message=str(problem))
-        except SecretError as problem:
-            verdict = Verdict(phase=Phase.PENDING, reason=Reason.SECRET_MISSING, message=str(problem))
-        except (StoreError, OtherClusterError) as problem:
-            verdict = Verdict(phase=Phase.PENDING, reason=UNREACHABLE, message=str(problem))
-        except CorruptDataError as problem:
-            verdict = Verdict(phase=Phase.FAILED, reason=CORRUPT, message=str(problem))
         except KafkaError as refusal:
             verdict = _refused(refusal)
         await write_verdict(self._api, TOPIC, self._resource, verdict, self._known, self._now())

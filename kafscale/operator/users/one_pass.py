@@ -5,7 +5,6 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, Protocol
 
-from kafscale.errors import CorruptDataError, StoreError
 from kafscale.operator import resource_status
 from kafscale.operator.cluster_resources import (
     Clusters,
@@ -14,16 +13,15 @@ from kafscale.operator.cluster_resources import (
     live_cluster,
     put_status,
     record_event,
+    verdict_of,
     write_verdict,
 )
-from kafscale.operator.errors import KafscaleConflictError, SpecError
+from kafscale.operator.errors import KafscaleConflictError
 from kafscale.operator.keyed_locks import KeyedLocks
 from kafscale.operator.kube.kinds import USER
 from kafscale.operator.kube.roles import Applies
 from kafscale.operator.resource_status import Phase, Verdict
-from kafscale.operator.stores.cluster_connection import CORRUPT, UNREACHABLE, LiveCluster, NotReadyError
-from kafscale.operator.stores.metadata_access import SecretError
-from kafscale.operator.stores.same_cluster_store import OtherClusterError
+from kafscale.operator.stores.cluster_connection import LiveCluster
 from kafscale.operator.users import owner as user_owner
 from kafscale.operator.users.notes import notes
 from kafscale.operator.users.plan import named_parts, plan_user
@@ -69,23 +67,13 @@ class UserPass:
     async def run(self) -> Phase:
         """Carries the resource out as far as possible, writes the status, returns the phase. Raises `KubeError`."""
         try:
-            verdict = await self._carry_out()
-        except SpecError as problem:
-            verdict = Verdict(phase=Phase.FAILED, reason=Reason.INVALID_SPEC, message=str(problem))
+            verdict = await verdict_of(self._carry_out())
         except _NamedTwiceError as problem:
             verdict = Verdict(phase=Phase.FAILED, reason=Reason.NAMED_TWICE, message=str(problem))
         except SecretTakenError as problem:
             verdict = Verdict(phase=Phase.FAILED, reason=Reason.SECRET_TAKEN, message=str(problem))
-        except NotReadyError as problem:
-            verdict = Verdict(phase=Phase.PENDING, reason=problem.reason, message=str(problem))
-        except SecretError as problem:
-            verdict = Verdict(phase=Phase.PENDING, reason=Reason.SECRET_MISSING, message=str(problem))
         except KafscaleConflictError as problem:
             verdict = Verdict(phase=Phase.PENDING, reason=Reason.NOT_DONE_YET, message=str(problem))
-        except (StoreError, OtherClusterError) as problem:
-            verdict = Verdict(phase=Phase.PENDING, reason=UNREACHABLE, message=str(problem))
-        except CorruptDataError as problem:
-            verdict = Verdict(phase=Phase.FAILED, reason=CORRUPT, message=str(problem))
         await write_verdict(self._api, USER, self._resource, verdict, self._known, self._now())
         return verdict.phase
 

@@ -12,7 +12,7 @@ class Reason(StrEnum):
     """The condition's reason. docs/kubernetes-users.md says what to do about each."""
 
     AS_DECLARED = "AsDeclared"
-    INVALID_SPEC = "InvalidSpec"
+    INVALID_SPEC = cluster_resources.INVALID_SPEC
     NAMED_TWICE = "UserNamedTwice"
     SECRET_TAKEN = "SecretTaken"
     NOT_DONE_YET = "NotDoneYet"
@@ -20,7 +20,7 @@ class Reason(StrEnum):
     CLUSTER_NOT_FOUND = cluster_resources.CLUSTER_NOT_FOUND
     CLUSTER_INVALID = cluster_resources.CLUSTER_INVALID
     CLUSTER_BEING_DELETED = cluster_resources.CLUSTER_BEING_DELETED
-    SECRET_MISSING = "SecretMissing"
+    SECRET_MISSING = cluster_resources.SECRET_MISSING
     AUTHORITY_MISSING = "ClientAuthorityMissing"
 
 
