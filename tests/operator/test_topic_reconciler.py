@@ -13,7 +13,7 @@ from kafscale.cluster.cluster_record import ensure_cluster_id, kafka_uuid_text
 from kafscale.cluster.new_topic import NewTopic
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
-from kafscale.metadata.store import Delete
+from kafscale.metadata.store import Delete, Put
 from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
 from kafscale.operator.resource_metrics import TOPIC_RESOURCES, ResourceMetrics
@@ -420,6 +420,19 @@ async def test_resource_stays_and_reports_unavailable_metadata(scene: Scene) -> 
     scene.clusters.problem = None
     await scene.finished()
     assert await scene.found() is None
+
+
+async def test_resource_stays_and_reports_a_damaged_record(scene: Scene) -> None:
+    """It is there to be looked at, and does not end the pass with an exception."""
+    scene.kube.add_topic("t")
+    await scene.look()
+    scene.kube.begin_deletion(TOPIC, "t")
+    await scene.plane.store.transact([], [Put(keys.topic("t"), b"no record")])
+    assert not await scene.finish()
+    assert scene.kube.status("t")["phase"] == "Deleting"
+    is_ready, reason, message = scene.kube.condition("t")
+    assert (is_ready, reason) == ("False", "Deleting")
+    assert keys.topic("t") in message
 
 
 async def test_a_pass_over_a_resource_that_goes_makes_nothing(scene: Scene) -> None:

@@ -6,7 +6,7 @@ since the read. So partial work after a crash is known as this resource's: it is
 no longer names it, and deleted with the resource. A resource never deletes a topic that it did not own.
 """
 
-from kafscale.errors import StoreError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.metadata.model import TopicRecord
 from kafscale.operator.cluster_resources import Manifest, ResourceApi, cluster_name, live_cluster
 from kafscale.operator.errors import SpecError
@@ -79,7 +79,15 @@ class TopicReconciler(ResourceReconciler[ResourceApi]):
                 if found is not None and not _is_same(found, known):
                     return Removal.ANOTHER, ""
                 return await work.remove(name, found.topic_id if found is not None else None), ""
-        except (NotReadyError, SecretError, SpecError, StoreError, KafkaError, OtherClusterError) as problem:
+        except (
+            NotReadyError,
+            SecretError,
+            SpecError,
+            StoreError,
+            CorruptDataError,
+            KafkaError,
+            OtherClusterError,
+        ) as problem:
             return Removal.IN_PROGRESS, str(problem)
 
 
