@@ -45,7 +45,7 @@ class Sealer:
 
     It looks at them at an interval, and earlier when `memory_bytes` were published since: as long as slices are in
     the broker's memory, they need not be read. For the same reason a partition that has `full_bytes` is sealed as
-    soon as it has them.
+    soon as it has them. Partitions with much to seal come one after the other, at a pace, beside the looks.
     """
 
     def __init__(

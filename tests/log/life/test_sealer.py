@@ -55,6 +55,14 @@ def kind(reference: SegmentReference) -> str:
     return reference.object_key.rpartition(".")[2]
 
 
+async def write_as_another(cluster: Cluster, index: int) -> None:
+    """Write the partition's record as another leader would: its own loses it at the next write."""
+    key = keys.partition(TOPIC, index)
+    found = await cluster.metadata.get(key)
+    assert found is not None
+    await cluster.metadata.transact([], [Put(key, found.value)])
+
+
 async def revision(cluster: Cluster, index: int = 0) -> int:
     found = await cluster.metadata.get(keys.partition(TOPIC, index))
     assert found is not None
@@ -308,10 +316,7 @@ async def test_a_lost_partition_keeps_no_other_from_being_sealed(cluster: Cluste
     broker = await leading_broker(cluster)
     for index in (0, 0, 1, 1):
         await broker.produce(TOPIC, index, LARGE)
-    key = keys.partition(TOPIC, 0)
-    found = await cluster.metadata.get(key)
-    assert found is not None
-    await cluster.metadata.transact([], [Put(key, found.value)])
+    await write_as_another(cluster, 0)
     await sealer(broker).look()
     await sealer(broker).settled()
     assert "kfs" not in await named(cluster, 0)
@@ -341,10 +346,7 @@ async def test_a_lost_partition_is_lost_alone(cluster: Cluster) -> None:
     broker = await leading_broker(cluster)
     for index in range(PARTITIONS):
         await broker.produce(TOPIC, index, SMALL)
-    key = keys.partition(TOPIC, 1)
-    found = await cluster.metadata.get(key)
-    assert found is not None
-    await cluster.metadata.transact([], [Put(key, found.value)])
+    await write_as_another(cluster, 1)
     partition = broker.partition(TOPIC, 1)
     await sealer(broker).look()
     assert not partition.is_led
