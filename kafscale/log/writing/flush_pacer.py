@@ -12,6 +12,9 @@ from typing import Final
 SAVED_SEC: Final = 10.0
 """So many seconds' worth of PUTs can be saved up while there is nothing to flush."""
 
+_ROUNDING: Final = 1e-6
+"""Of one PUT. A wait for less would be over before the clock shows it, and so would the next one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlushPolicy:
@@ -83,7 +86,10 @@ class FlushPacer:
         if math.isinf(rate):
             return 0.0
         self._count(now_sec)
-        return max(0.0, 1 - self._saved) / rate if rate else math.inf
+        missing = 1 - self._saved
+        if missing < _ROUNDING:
+            return 0.0
+        return missing / rate if rate else math.inf
 
     def _count(self, now_sec: float) -> None:
         rate = self._policy.flushes_per_sec

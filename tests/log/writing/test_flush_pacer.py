@@ -54,6 +54,19 @@ def test_without_saved_puts_it_waits_for_one_or_the_interval() -> None:
     assert delay(pacer, now_sec=0.25) == 0
 
 
+@given(per_sec=st.sampled_from([0.3, 3, 4, 7.7, 1000]), pauses=st.lists(st.floats(0, 3), max_size=100))
+def test_wait_for_the_budget_ends_when_it_is_over(per_sec: float, pauses: list[float]) -> None:
+    """Rounding left a wait so short that the clock was the same after it: a simulation's time stood still."""
+    pacer, now_sec = FlushPacer(policy(per_sec, interval_ms=1_000_000), 0.0), 9.679657268712177
+    for pause_sec in pauses:
+        now_sec += pause_sec
+        wait_sec = delay(pacer, now_sec=now_sec)
+        assert wait_sec is not None
+        now_sec += wait_sec
+        assert delay(pacer, now_sec=now_sec) == 0
+        pacer.began(now_sec)
+
+
 def test_with_no_puts_to_save_everything_waits_for_the_interval() -> None:
     assert delay(FlushPacer(policy(0), 0.0), age_ms=200) == 0.3
 
