@@ -22,16 +22,10 @@ from tests.sim.invariants import Invariants
 from tests.sim.links import Conditions, Link
 from tests.sim.process_loop import WORLD
 from tests.sim.simulated_broker import Clock, ErrorLog, SimulatedBroker
-from tests.sim.simulated_clients import (
-    Client,
-    Consumer,
-    IdempotentProducer,
-    Load,
-    PlainProducer,
-    Producer,
-)
+from tests.sim.simulated_clients import Client, Consumer
 from tests.sim.simulated_metadata import LinkedMetadata, SimulatedMetadata, at_once
 from tests.sim.simulated_objects import LinkedObjects, SimulatedBucket
+from tests.sim.simulated_producers import IdempotentProducer, Load, PlainProducer, Producer
 from tests.sim.trace import Trace
 from tests.support.history import History
 
@@ -85,6 +79,12 @@ class Plan:
     longest_calm: float
     kinds: tuple[str, ...]
     stops_well: bool
+    in_flight: tuple[int, ...] = (
+        1,
+        2,
+        5,
+    )  # at most so many batches of a producer: one of these for all of a run
+    drain_rate: float = 0.5  # of producers that wait before they go on with another leader
 
     @staticmethod
     def of(rng: random.Random) -> "Plan":
@@ -283,7 +283,7 @@ class SimulatedCluster:
         """All producers, and consumers of every partition."""
         plan, rng = self.plan, self.rng
         places = [(name, index) for name, count in plan.topics.items() for index in range(count)]
-        in_flight = 1 if plan.may_delete_topics else rng.choice((1, 2, 5))
+        in_flight = 1 if plan.may_delete_topics else rng.choice(plan.in_flight)
         for number in range(plan.idempotent_producers):
             for name, index in places:
                 producer = IdempotentProducer(
@@ -294,7 +294,7 @@ class SimulatedCluster:
                     plan.load,
                     100 + number,
                     in_flight,
-                    drains=rng.random() < 0.5,
+                    drains=rng.random() < plan.drain_rate,
                 )
                 self._run(producer, producer.run())
                 self.producers.append(producer)
@@ -336,7 +336,7 @@ class SimulatedCluster:
             conditions.fault_rate = conditions.break_rate = 0.0
         for broker in self.all_brokers:
             for link in (broker.metadata_link, broker.objects_link):
-                link.extra_delay = 0.0
+                link.extra_delay = link.answer_delay = 0.0
                 link.mend()
 
     def end(self) -> None:

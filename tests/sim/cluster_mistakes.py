@@ -15,7 +15,6 @@ from kafscale.log.followed_partitions import FollowedPartitions
 from kafscale.log.leadership.events import Event
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
-from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.stored_records import StoredRecords
@@ -25,8 +24,8 @@ from kafscale.metadata import keys
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode
 from tests.sim.links import Conditions
-from tests.sim.simulated_clients import Load
 from tests.sim.simulated_metadata import LinkedMetadata
+from tests.sim.simulated_producers import Load
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 SEARCH: dict[Plant, dict[str, Any]] = {}
@@ -325,68 +324,6 @@ def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> N
 def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
     """What could not be gained is looked at when its picture changes (a fault that was in the code once)."""
     patch.setattr(keeper, "LOOK_AGAIN_SEC", 1e9)
-
-
-def _guard_only(patch: pytest.MonkeyPatch, *, known_producers: bool) -> None:
-    refuses = ProducerGapGuard.refuses
-
-    def of_some(self: Any, place: Any, header: Any, producers: ProducerStates) -> bool:
-        is_known = producers.newest_sequence(header.producer_id) is not None
-        return is_known is known_producers and refuses(self, place, header, producers)
-
-    patch.setattr(ProducerGapGuard, "refuses", of_some)
-
-
-@mistake(
-    **{**_SMALL, "brokers": 1, "topics": {"t": 4}},
-    kinds=("end lease",),
-    troubles=4,
-    longest_calm=0.5,
-    consumers=0,
-    flush_interval_ms=500,
-    metadata=_GOOD,
-    objects=_GOOD,
-    clients=_SLOW,
-    load=Load(batches=6, longest_pause=0.1),
-)
-def later_batch_taken_for_the_first(patch: pytest.MonkeyPatch) -> None:
-    """A leader that refused a producer's first batch takes the next one in its place (once in the code)."""
-    _guard_only(patch, known_producers=True)
-    producer_that_begins_in_the_middle(patch)
-
-
-@mistake(
-    **{**_SMALL, "topics": {"t": 4}},
-    kinds=("pause",),
-    troubles=3,
-    longest_calm=0.3,
-    consumers=0,
-    metadata=_GOOD,
-    objects=_GOOD,
-    clients=_SLOW,
-    # So slow that the first batches are still being sent when the next leader is there.
-    load=Load(batches=8, longest_pause=1.0),
-)
-def producer_that_begins_in_the_middle(patch: pytest.MonkeyPatch) -> None:
-    """A leader takes an unknown producer's batch while earlier ones are at the last leader (once in the code)."""
-    patch.setattr(ProducerGapGuard, "refuses_beginning", lambda self, place, header: False)
-
-
-@mistake(
-    **{**_SMALL, "brokers": 1, "topics": {"t": 4}},
-    kinds=("end lease",),
-    troubles=4,
-    longest_calm=2.0,
-    consumers=0,
-    flush_interval_ms=500,
-    metadata=_GOOD,
-    objects=_GOOD,
-    clients=_SLOW,
-    load=Load(batches=20, longest_pause=0.1),
-)
-def later_batch_out_of_order_behind_a_refused_one(patch: pytest.MonkeyPatch) -> None:
-    """A leader tells of a gap that it has made itself, by refusing what comes before (once in the code)."""
-    _guard_only(patch, known_producers=False)
 
 
 @mistake(

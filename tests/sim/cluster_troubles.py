@@ -31,6 +31,7 @@ class Troubles:
             "kill": self._kill,
             "pause": self._pause,
             "late upload": self._pause_with_a_late_upload,
+            "late answers": self._pause_with_late_answers,
             "stop": self._stop,
             "cut": self._cut,
             "delay": self._delay,
@@ -105,6 +106,17 @@ class Troubles:
             link.extra_delay = 0.0
         if not broker.is_dead:
             broker.go_on()
+
+    async def _pause_with_late_answers(self) -> None:
+        """What it has uploaded by then is committed, and when it hears of that others lead."""
+        broker = self._victim()
+        if broker is None:
+            return
+        broker.objects_link.answer_delay = self._cluster.plan.lease_ttl
+        await asyncio.sleep(self._rng.random())
+        broker.pause()
+        broker.objects_link.answer_delay = 0.0
+        self._meanwhile(self._go_on_later(broker))
 
     async def _stop(self) -> None:
         broker = self._victim()

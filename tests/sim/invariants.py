@@ -201,6 +201,19 @@ class Invariants:
             )
         return log
 
+    def acknowledged_somewhere(
+        self, who: str, name: str, index: int, value: bytes
+    ) -> tuple[PublishedLog, int] | None:
+        """`who` was told that its record is stored, and not where: the log and its offset there."""
+        former = [log for log in self.deleted_logs if (log.name, log.index) == (name, index)]
+        current = self.logs.get((name, index))
+        for log in ([] if current is None else [current]) + former[::-1]:
+            for offset, published in log.values.items():
+                if published == value:
+                    return log, offset
+        self._fail(f"{who} was told that {value!r} is in {name}-{index}: it is not published")
+        return None
+
     def seen(self, who: str, log: PublishedLog, position: int, offset: int, value: bytes) -> None:
         """`who` read a record, having asked for those from `position` on."""
         if log.values.get(offset) != value:

@@ -26,7 +26,7 @@ from kafscale.log.writing import record_writer
 from kafscale.log.writing.flusher import Flusher
 from kafscale.log.writing.record_writer import RecordWriter
 from tests.sim.links import Conditions
-from tests.sim.simulated_clients import Load
+from tests.sim.simulated_producers import Load
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -39,6 +39,7 @@ class Link:
         self.conditions = conditions
         self.is_cut = False
         self.extra_delay = 0.0
+        self.answer_delay = 0.0
         self._trace = trace
         self._loop = asyncio.get_running_loop()
         self._stuck: list[tuple[str, Callable[[], object]]] = []
@@ -109,7 +110,7 @@ class Link:
             self._fail_later(self.conditions.timeout, reply, f"{what}: no way there")
             return
         outcome = self._apply(what, action)
-        self.later(self.delay(), self._answer, what, reply, outcome)
+        self.later(self.delay() + self.answer_delay, self._answer, what, reply, outcome)
 
     def _apply(self, what: str, action: Callable[[], Any]) -> tuple[Any, Exception | None]:
         try:

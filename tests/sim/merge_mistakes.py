@@ -14,7 +14,7 @@ from kafscale.log.partition import Partition
 from kafscale.log.partition_log import CheckpointPointer, PartitionLog
 from kafscale.log.references import SegmentReferences
 from tests.sim.links import Conditions
-from tests.sim.simulated_clients import Load
+from tests.sim.simulated_producers import Load
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import Checkpoint
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord, SegmentReference
+from kafscale.formats.partition_record import ProducerRecord, SegmentReference
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log.reading.segment_inspection import BatchList, InspectedSegment, SequencedBatch, Span
 from kafscale.tools.fsck.record_check import MOST_LEFT_BEHIND as MOST_SEALED
 from kafscale.tools.recovery.plan import (

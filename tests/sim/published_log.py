@@ -12,13 +12,9 @@ from kafscale.errors import CorruptDataError
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
 from kafscale.formats.journal_keys import is_unsealed_key
-from kafscale.formats.partition_record import (
-    PartitionRecord,
-    ProducerBatch,
-    ProducerRecord,
-    SegmentReference,
-)
-from kafscale.log.producer_state import REMEMBERED_BATCHES, joined
+from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, SegmentReference
+from kafscale.formats.producer_batches import REMEMBERED_BATCHES, ProducerBatch
+from kafscale.log.producer_state import joined
 from kafscale.protocol.records import decode_records
 from tests.formats.segments import parse_segment, verify_segment
 
@@ -28,8 +24,18 @@ Bucket = Callable[[str], bytes | None]
 
 @dataclass(slots=True)
 class _Producer:
+    """All that it published without a gap in its newest epoch."""
+
     epoch: int
-    batches: tuple[ProducerBatch, ...]
+    run: tuple[ProducerBatch, ...]
+
+    def kept(self, base_offset: int = 0) -> tuple[ProducerBatch, ...]:
+        """As it is to be stored, of the batches from that offset on: those before the newest five as one."""
+        run = tuple(batch for batch in self.run if batch.base_offset >= base_offset)
+        older, newest = run[:-REMEMBERED_BATCHES], run[-REMEMBERED_BATCHES:]
+        if not older:
+            return newest
+        return ProducerBatch(older[0].first_sequence, older[-1].last_sequence, older[0].base_offset), *newest
 
 
 @dataclass(slots=True)
@@ -209,8 +215,10 @@ class PublishedLog:
 
     def _remember(self, producer_id: int, epoch: int, batch: ProducerBatch) -> None:
         known = self._producers.get(producer_id)
-        earlier = known.batches if known is not None and known.epoch == epoch else ()
-        self._producers[producer_id] = _Producer(epoch, (*earlier[1 - REMEMBERED_BATCHES :], batch))
+        earlier = known.run if known is not None and known.epoch == epoch else ()
+        if earlier and earlier[-1].last_sequence + 1 != batch.first_sequence:
+            earlier = ()
+        self._producers[producer_id] = _Producer(epoch, (*earlier, batch))
 
     # --- what a reader of the record finds
 
@@ -253,7 +261,8 @@ class PublishedLog:
         for one in stored:
             known = self._producers.get(one.producer_id)
             # The record may have only what was written since the checkpoint.
-            due = () if known is None else known.batches if complete else known.batches[-len(one.batches) :]
+            since = 0 if complete else one.batches[0].base_offset
+            due = () if known is None else known.kept(since)
             if known is None or (known.epoch, due) != (one.producer_epoch, one.batches):
                 self.fail(f"{self}: producer {one.producer_id} is stored as {one}, published is {known}")
         if complete and len(stored) != len(self._producers):

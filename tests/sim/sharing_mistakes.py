@@ -10,7 +10,7 @@ from kafscale.log.writing.publication_batch import Publication, answers
 from kafscale.log.writing.shared_publications import SharedPublications
 from kafscale.metadata.store import TransactionResult
 from tests.sim.links import Conditions
-from tests.sim.simulated_clients import Load
+from tests.sim.simulated_producers import Load
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

@@ -1,4 +1,4 @@
-"""Producers and consumers of a simulated cluster, who behave as Kafka's do and note what they were told."""
+"""Clients of a simulated cluster, who behave as Kafka's do and note what they were told: consumers, and any."""
 
 import asyncio
 import random
@@ -7,30 +7,18 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.record_builder import encode_batch
-from kafscale.protocol.records import Record
-from tests.sim.client_frames import Produced, fetch_frame, fetched, produce_frame, produced
+from tests.sim.client_frames import fetch_frame, fetched
 from tests.sim.invariants import Invariants
 from tests.sim.links import Conditions, Link
 from tests.sim.published_log import PublishedLog
-from tests.sim.simulated_broker import START_MS, SimulatedBroker
+from tests.sim.simulated_broker import SimulatedBroker
 from tests.sim.simulated_connection import ClientConnection, DisconnectedError
 from tests.sim.trace import Trace
 from tests.support.history import History
-from tests.support.history_checker import Promise
-from tests.support.ledger import value_of
 
 STALE_LEADER_RATE = 0.05
 NO_LEADER_EPOCH = -1
 
-# What a produce request may hear while the cluster is in trouble: its client tries again.
-RETRIABLE = {
-    ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.REQUEST_TIMED_OUT,
-    ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.NOT_ENOUGH_REPLICAS,
-}
 FETCH_RETRIABLE = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.UNKNOWN_TOPIC_ID,
@@ -102,216 +90,6 @@ class Client:
     async def rest(self, longest_sec: float) -> None:
         """A while."""
         await asyncio.sleep(self.rng.random() * longest_sec)
-
-
-@dataclass(slots=True, eq=False)
-class _Batch:
-    number: int
-    sequence: int
-    values: list[bytes]
-    sent_again: bool = False
-    is_first: bool = False  # when it was sent
-    is_behind: bool = False  # and not before any: its broker has seen all that is not settled before it
-    connection: ClientConnection | None = None
-    answer: "asyncio.Task[Produced | None] | None" = None
-
-
-@dataclass(slots=True, kw_only=True)
-class Load:
-    """How much a producer sends, and when. Times in seconds."""
-
-    batches: int
-    longest_pause: float
-    timeout: float = 3.0
-
-
-class Producer(Client):
-    """What idempotent and plain producers have in common."""
-
-    promise: Promise
-
-    def __init__(self, name: str, around: Surroundings, topic: str, index: int, load: Load) -> None:
-        super().__init__(name, around)
-        self.topic = topic
-        self.index = index
-        self.load = load
-        self.unfinished = load.batches
-        self._number = 0
-        around.history.promise(name, self.promise)
-
-    def _values(self) -> list[bytes]:
-        count = self.rng.randrange(1, 4)
-        values = [value_of(self.name, self._number + one) for one in range(count)]
-        self._number += count
-        return values
-
-    def _frame(self, batch: bytes) -> bytes:
-        return produce_frame(self.topic, self.index, batch, int(self.load.timeout * 1000))
-
-    def _acknowledge(self, values: list[bytes], base_offset: int) -> None:
-        self.around.trace.add(
-            self.name, f"is told {self.topic}-{self.index} offset {base_offset} for", values[0]
-        )
-        for number, value in enumerate(values):
-            log = self.around.invariants.acknowledged(
-                self.name, self.topic, self.index, base_offset + number, value
-            )
-            if log is not None:
-                self.around.history.acknowledge(*log.place, base_offset + number, value)
-
-    def _check_error(self, error_code: int) -> None:
-        self.around.trace.add(self.name, "hears", ErrorCode(error_code).name)
-        if error_code not in RETRIABLE:
-            self.around.fail(f"{self.name} was refused with {ErrorCode(error_code).name}")
-
-
-class PlainProducer(Producer):
-    """Sends each batch once, whatever becomes of it."""
-
-    promise = Promise.SENT_ONCE
-
-    async def run(self) -> None:
-        """Until everything was sent."""
-        while self.unfinished:
-            await self.rest(self.load.longest_pause)
-            broker, _ = self.leader(self.topic, self.index)
-            if broker is not None:
-                await self._send(broker)
-                self.unfinished -= 1
-
-    async def _send(self, broker: SimulatedBroker) -> None:
-        values = self._values()
-        batch = encode_batch([Record(at, START_MS, None, value) for at, value in enumerate(values)])
-        self.around.trace.add(self.name, "sends", values[0], "to", broker.name)
-        try:
-            answer = produced(await self.ask(broker, self._frame(batch), 2 * self.load.timeout))
-        except DisconnectedError:
-            self._doubt(values, "disconnected")
-            return
-        if answer.error_code:
-            self._check_error(answer.error_code)
-            self._doubt(values, ErrorCode(answer.error_code).name)
-        else:
-            self._acknowledge(values, answer.base_offset)
-
-    def _doubt(self, values: list[bytes], reason: str) -> None:
-        for value in values:
-            self.around.history.doubt(self.topic, self.index, value, reason)
-
-
-class IdempotentProducer(Producer):
-    """Sends every batch until it is acknowledged, several at a time.
-
-    A batch that is sent again is sent alone: only the oldest one that is not settled may be. `drains`: nothing goes
-    to another leader while an answer of the last one is awaited, as with librdkafka; the Java client does not wait.
-    """
-
-    promise = Promise.IDEMPOTENT
-
-    def __init__(
-        self,
-        name: str,
-        around: Surroundings,
-        topic: str,
-        index: int,
-        load: Load,
-        producer_id: int,
-        in_flight: int,
-        *,
-        drains: bool,
-    ) -> None:
-        super().__init__(name, around, topic, index, load)
-        self._producer_id = producer_id
-        self._in_flight = in_flight
-        self._drains = drains
-        self._sequence = 0
-        self._unsettled: list[_Batch] = []
-        self._made = 0
-
-    async def run(self) -> None:
-        """Until everything was acknowledged."""
-        while self.unfinished:
-            if self._has_room(self._in_flight):
-                values = self._values()
-                self._unsettled.append(_Batch(self._made, self._sequence, values))
-                self._sequence += len(values)
-                self._made += 1
-            self._send_what_may_be()
-            waiting = [batch.answer for batch in self._unsettled if batch.answer is not None]
-            pause = self.rng.random() * self.load.longest_pause
-            if waiting:
-                timeout = (
-                    pause if self._has_room(self._in_flight) or len(waiting) < len(self._unsettled) else None
-                )
-                await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-                self._settle()
-            else:
-                await asyncio.sleep(pause)
-        if self._unsettled:
-            self.around.fail(f"{self.name} is done and {len(self._unsettled)} batches are not settled")
-
-    def _has_room(self, room: int) -> bool:
-        """No more than so many from the oldest one on: a leader remembers the last five to recognise them."""
-        oldest = self._unsettled[0].number if self._unsettled else self._made
-        return self._made < min(self.load.batches, oldest + room)
-
-    def _send_what_may_be(self) -> None:
-        broker = None
-        for batch in self._unsettled:
-            if batch.answer is not None:
-                continue
-            if batch.sent_again and batch is not self._unsettled[0]:
-                return
-            if broker is None:
-                broker, _ = self.leader(self.topic, self.index)
-                if broker is None or self._must_wait_for(broker):
-                    return
-            batch.connection = self.connection(broker)
-            batch.is_behind = self._drains and all(
-                other.answer is not None for other in self._unsettled[: self._unsettled.index(batch)]
-            )
-            batch.is_first = batch is self._unsettled[0]
-            self.around.trace.add(self.name, "sends", batch.values[0], "to", broker.name)
-            batch.answer = asyncio.create_task(self._send(broker, batch))
-
-    def _must_wait_for(self, broker: SimulatedBroker) -> bool:
-        """Whether answers are awaited that come another way."""
-        connection = self.connection(broker)
-        return self._drains and any(
-            batch.answer is not None and batch.connection is not connection for batch in self._unsettled
-        )
-
-    async def _send(self, broker: SimulatedBroker, batch: _Batch) -> Produced | None:
-        encoded = encode_batch(
-            [Record(at, START_MS, None, value) for at, value in enumerate(batch.values)],
-            producer_id=self._producer_id,
-            producer_epoch=0,
-            base_sequence=batch.sequence,
-        )
-        try:
-            return produced(await self.ask(broker, self._frame(encoded), 2 * self.load.timeout))
-        except DisconnectedError:
-            return None
-
-    def _settle(self) -> None:
-        for batch in list(self._unsettled):
-            if batch.answer is None or not batch.answer.done():
-                continue
-            answer, batch.answer, batch.sent_again = batch.answer.result(), None, True
-            if answer is None:
-                self.around.trace.add(self.name, "loses its connection, and", batch.values[0])
-            elif answer.error_code == ErrorCode.NONE:
-                self._acknowledge(batch.values, answer.base_offset)
-                self._unsettled.remove(batch)
-                self.unfinished -= 1
-            elif (
-                answer.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
-                and not batch.is_first
-                and not batch.is_behind
-            ):
-                self.around.trace.add(self.name, "is out of order behind another batch")
-            else:
-                self._check_error(answer.error_code)
 
 
 @dataclass(eq=False)
