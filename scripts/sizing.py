@@ -8,11 +8,11 @@ from typing import Final
 
 from kafscale.formats.partition_record import (
     PartitionRecord,
-    ProducerBatch,
     ProducerRecord,
     SegmentReference,
     encode_partition_record,
 )
+from kafscale.formats.producer_batches import MOST_BATCHES, ProducerBatch
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.log.checkpointer import SUPERSEDED_GRACE_MS
 from kafscale.log.journal.progress import LEAST_INTERVAL_SEC
@@ -258,7 +258,9 @@ def record_bytes(segments: int, producers: int = 0) -> int:
         leader_epoch=1,
         segments=tuple(_reference(offset, offset, 1000, 0) for offset in range(segments)),
         producers=tuple(
-            ProducerRecord(producer_id=one, producer_epoch=0, last_timestamp_ms=0, batches=(batch,) * 5)
+            ProducerRecord(
+                producer_id=one, producer_epoch=0, last_timestamp_ms=0, batches=(batch,) * MOST_BATCHES
+            )
             for one in range(producers)
         ),
     )

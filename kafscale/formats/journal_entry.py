@@ -12,7 +12,7 @@ from struct import Struct, error
 from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
-from kafscale.formats.partition_record import ProducerBatch
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.protocol.types import Buffer
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from struct import Struct, error
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+from kafscale.formats.producer_batches import ProducerBatch
 
 VERSION = 2
 SETTLED_VERSION = 1
@@ -53,18 +54,9 @@ class EpochStart:
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class ProducerBatch:
-    """A published batch of an idempotent producer, kept to recognise its retries."""
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerRecord:
-    """An idempotent producer as of the record: its newest batches, oldest first, at most five."""
+    """An idempotent producer as of the record: its newest batches, oldest first (`formats.producer_batches`)."""
 
     producer_id: int
     producer_epoch: int

@@ -6,10 +6,8 @@ from dataclasses import replace
 from kafscale.formats.journal_entry import SliceProducer
 from kafscale.formats.journal_keys import entry_key, is_unsealed_key
 from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, SegmentReference
+from kafscale.formats.producer_batches import with_batches
 from kafscale.journal.replay import PlacedSlice, Replay
-
-REMEMBERED_BATCHES = 5
-"""Of each producer, as Kafka does."""
 
 
 def slice_reference(namespace: str, journal_id: str, placed: PlacedSlice) -> SegmentReference:
@@ -81,5 +79,5 @@ def _after(known: ProducerRecord | None, one: SliceProducer, created_ms: int) ->
         producer_id=one.producer_id,
         producer_epoch=one.producer_epoch,
         last_timestamp_ms=created_ms,
-        batches=(*earlier[1 - REMEMBERED_BATCHES :], one.batch),
+        batches=with_batches(earlier, (one.batch,)),
     )

@@ -11,12 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from kafscale.formats.partition_record import (
-    PartitionRecord,
-    ProducerBatch,
-    ProducerRecord,
-    SegmentReference,
-)
+from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, SegmentReference
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import MAX_MESSAGE_COUNT
 from kafscale.journal.partition_state import unsealed
 from kafscale.log.batch_append import AppendRules, append_batch

@@ -13,11 +13,11 @@ from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
+from kafscale.formats.partition_record import ProducerRecord
+from kafscale.formats.producer_batches import ProducerBatch, find_published, is_older, with_batches
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import sequence_after
 
-REMEMBERED_BATCHES = 5
 MOST_PRODUCERS = 5000
 """The limit on the producers of one partition: all of them are in the checkpoint and in a new leader's memory."""
 
@@ -72,7 +72,7 @@ class _Producer:
         batch = self.pending.popleft()
         earlier = self.published if batch.producer_epoch == self.published_epoch else ()
         published = ProducerBatch(batch.first_sequence, batch.last_sequence, base_offset)
-        self.published = (*earlier[1 - REMEMBERED_BATCHES :], published)
+        self.published = with_batches(earlier, (published,))
         self.published_epoch = batch.producer_epoch
         self.last_timestamp_ms = batch.timestamp_ms
 
@@ -89,7 +89,7 @@ def joined(records: Iterable[ProducerRecord]) -> list[ProducerRecord]:
         if known is not None and known.producer_epoch == record.producer_epoch:
             first = record.batches[0].base_offset
             earlier = tuple(batch for batch in known.batches if batch.base_offset < first)
-            record = replace(record, batches=(*earlier, *record.batches)[-REMEMBERED_BATCHES:])
+            record = replace(record, batches=with_batches(earlier, record.batches))
         newest[record.producer_id] = record
     return list(newest.values())
 
@@ -145,7 +145,8 @@ class ProducerStates:
     ) -> ErrorCode | PendingBatch | ProducerBatch:
         """`NONE` if the batch is the next one, the earlier batch if it is a retry, else the error.
 
-        As Kafka's ProducerAppendInfo: an unknown producer may start at any sequence, a new epoch at 0 only.
+        As Kafka's ProducerAppendInfo: an unknown producer may start at any sequence, a new epoch at 0 only. Unlike
+        it, a retry of one that was published before the last five is `DUPLICATE_SEQUENCE_NUMBER` (decision 0075).
         """
         producer = self._producers.get(producer_id)
         if producer is None:
@@ -164,9 +165,11 @@ class ProducerStates:
             if held == (producer_epoch, first_sequence, last_sequence):
                 return pending
         if producer.published_epoch == producer_epoch:
-            for batch in producer.published:
-                if (batch.first_sequence, batch.last_sequence) == (first_sequence, last_sequence):
-                    return batch
+            published = find_published(producer.published, first_sequence, last_sequence)
+            if published is not None:
+                return published
+            if is_older(producer.published, first_sequence, last_sequence):
+                return ErrorCode.DUPLICATE_SEQUENCE_NUMBER
         return ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
     def append(self, producer_id: int, batch: PendingBatch) -> None:

@@ -18,7 +18,8 @@ from kafscale.commands.dump_output import Lines, Progress
 from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index
 from kafscale.formats.journal_entry import CellKind
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord, SegmentReference
+from kafscale.formats.partition_record import ProducerRecord, SegmentReference
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import encode_footer, encode_header
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import read_header

@@ -23,7 +23,7 @@ from kafscale.formats.journal_entry import (
     encode_head,
     head_bytes,
 )
-from kafscale.formats.partition_record import ProducerBatch
+from kafscale.formats.producer_batches import ProducerBatch
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 INT32 = st.integers(-(2**31), 2**31 - 1)

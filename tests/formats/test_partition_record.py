@@ -9,7 +9,6 @@ from kafscale.formats.partition_record import (
     EpochStart,
     JournalPosition,
     PartitionRecord,
-    ProducerBatch,
     ProducerRecord,
     SegmentReference,
     decode_partition_record,
@@ -17,6 +16,7 @@ from kafscale.formats.partition_record import (
     epoch_end,
     epoch_of,
 )
+from kafscale.formats.producer_batches import ProducerBatch
 
 OFFSETS = st.integers(0, 2**62)
 INT32 = st.integers(0, 2**31 - 1)

@@ -8,12 +8,8 @@ import pytest
 from kafscale.errors import CorruptDataError
 from kafscale.formats.journal_entry import SliceProducer
 from kafscale.formats.journal_keys import entry_key
-from kafscale.formats.partition_record import (
-    JournalPosition,
-    PartitionRecord,
-    ProducerBatch,
-    ProducerRecord,
-)
+from kafscale.formats.partition_record import JournalPosition, PartitionRecord, ProducerRecord
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.journal.partition_state import partition_state
 from tests.journal.test_replay import HEAD_BYTES, A, one, replay
 

@@ -7,12 +7,8 @@ import pytest
 from kafscale.cluster.topic_configs import effective
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
-from kafscale.formats.partition_record import (
-    PartitionRecord,
-    ProducerBatch,
-    ProducerRecord,
-    encode_partition_record,
-)
+from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, encode_partition_record
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log.batch_append import AppendRules
 from kafscale.log.checkpointer import SUPERSEDED_GRACE_MS, Checkpointer
 from kafscale.log.partition import Partition, PartitionId

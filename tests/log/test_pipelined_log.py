@@ -11,13 +11,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from kafscale.cluster.leadership import next_epoch
 from kafscale.formats.index import LEGACY_VERSION
-from kafscale.formats.partition_record import PartitionRecord, ProducerBatch, ProducerRecord
+from kafscale.formats.partition_record import PartitionRecord, ProducerRecord
+from kafscale.formats.producer_batches import REMEMBERED_BATCHES, ProducerBatch, with_batches
 from kafscale.log.batch_append import AppendRules
 from kafscale.log.leadership.events import Event
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
 from kafscale.log.partition_log import PartitionLog
-from kafscale.log.producer_state import REMEMBERED_BATCHES, ProducerStates
+from kafscale.log.producer_state import ProducerStates
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing import segment_buffer
 from kafscale.log.writing.segment_buffer import SegmentBuffer
@@ -206,6 +207,16 @@ class PipelinedLog(RuleBasedStateMachine):
         waiter.expected.append(("published", batch.offset, self.record.log_start_offset))
         assert grown == 0
 
+    @rule(producer_id=st.sampled_from(PRODUCERS), back=st.integers(REMEMBERED_BATCHES + 1, 20))
+    def append_again_what_was_published_long_ago(self, producer_id: int, back: int) -> None:
+        published = [one for one in self.published if one.producer_id == producer_id]
+        if len(published) < back:
+            return
+        batch = published[-back]
+        waiter, grown = self.append(encoded(batch.count, producer_id, batch.sequence))
+        waiter.expected.append(("refused", ErrorCode.DUPLICATE_SEQUENCE_NUMBER, -1))
+        assert grown == 0
+
     # --- seal
 
     @precondition(
@@ -324,7 +335,7 @@ class PipelinedLog(RuleBasedStateMachine):
                         producer_id=producer_id,
                         producer_epoch=0,
                         last_timestamp_ms=NOW_MS,
-                        batches=batches[-REMEMBERED_BATCHES:],
+                        batches=with_batches((), batches),
                     )
                 )
         return next_epoch(replace(self.record, producers=tuple(producers)))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
+from kafscale.formats.partition_record import ProducerRecord
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log import producer_state
 from kafscale.log.producer_state import PendingBatch, ProducerStates
 from kafscale.protocol.error_codes import ErrorCode
@@ -46,6 +47,23 @@ def test_a_retry_of_a_published_batch_gets_the_first_answer() -> None:
     assert states.check(PRODUCER, 0, 0, 3) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_retry_older_than_the_last_five_batches_is_a_duplicate() -> None:
+    """A Java client waited for it until its time was over, since later batches had overtaken it (KAFKA-14359)."""
+    states = ProducerStates()
+    for number in range(8):
+        append(states, 10 + 2 * number, 11 + 2 * number)
+        states.publish(PRODUCER, 100 + 2 * number)
+    for stored in (states, ProducerStates(states.published())):
+        for older in ((10, 11), (12, 13), (14, 15), (10, 15)):
+            assert stored.check(PRODUCER, 0, *older) is ErrorCode.DUPLICATE_SEQUENCE_NUMBER
+        for newer in range(3, 8):
+            batch = ProducerBatch(10 + 2 * newer, 11 + 2 * newer, 100 + 2 * newer)
+            assert stored.check(PRODUCER, 0, batch.first_sequence, batch.last_sequence) == batch
+        for unknown in ((8, 9), (9, 10), (0, 0), (15, 16), (27, 28), (2**31 - 1, 10)):
+            assert stored.check(PRODUCER, 0, *unknown) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert stored.check(PRODUCER, 1, 10, 11) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
 def test_a_retry_of_a_pending_batch_is_that_batch() -> None:
     states = published((0, 4, 100))
     append(states, 5, 9)
@@ -79,7 +97,7 @@ def test_records_have_the_newest_published_batches() -> None:
         states.publish(PRODUCER, base_offset)
     records = states.records([PRODUCER])
     assert list(states.published()) == records
-    assert [batch.base_offset for batch in records[0].batches] == [110, 115, 120, 200, 205]
+    assert [batch.base_offset for batch in records[0].batches] == [100, 110, 115, 120, 200, 205]
 
 
 def test_idle_producers_expire_unless_a_batch_is_pending() -> None:

@@ -10,13 +10,12 @@ from kafscale.formats import object_keys
 from kafscale.formats.partition_record import (
     EpochStart,
     PartitionRecord,
-    ProducerBatch,
     ProducerRecord,
     SegmentReference,
     encode_partition_record,
 )
+from kafscale.formats.producer_batches import MOST_BATCHES, ProducerBatch
 from kafscale.log import checkpointer, partition_log
-from kafscale.log.producer_state import REMEMBERED_BATCHES
 from kafscale.log.writing import segment_buffer
 from kafscale.log.writing.publication_batch import Publication
 from kafscale.log.writing.shared_publications import MAX_BATCH_BYTES
@@ -150,7 +149,7 @@ def test_largest_record_fits_into_a_shared_transaction() -> None:
     """With the segment for which there was just room."""
     segments = partition_log.MOST_RECORD_SEGMENTS
     producers = partition_log.MOST_RECORD_PRODUCERS - 1 + segment_buffer.MOST_SEGMENT_PRODUCERS
-    batches = tuple(ProducerBatch(0, 0, 0) for _ in range(REMEMBERED_BATCHES))
+    batches = tuple(ProducerBatch(0, 0, 0) for _ in range(MOST_BATCHES))
     record = PartitionRecord(
         leader_epoch=1,
         epochs=tuple(EpochStart(epoch, epoch) for epoch in range(REMEMBERED_EPOCHS)),

@@ -8,7 +8,8 @@ from kafscale.commands.dump_json import json_lines_of
 from kafscale.commands.dump_text import lines_of
 from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord, SegmentReference
+from kafscale.formats.partition_record import ProducerRecord, SegmentReference
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_builder import encode_batch

@@ -13,6 +13,7 @@ from tests.support.waiting import wait_until
 from tests.support.zoned_cluster import ZonedCluster
 
 OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+DUPLICATE_SEQUENCE_NUMBER = 46
 INVALID_PRODUCER_EPOCH = 47
 MANY_PRODUCERS = 300  # more than a partition's record has: the others are in a checkpoint
 REMEMBERED_BATCHES = 5
@@ -45,12 +46,12 @@ class IdempotentSession:
         self._offsets[self._next] = end
 
     def go_on(self) -> None:
-        """At the current leader: retries are recognised, the next batch is accepted, the rest is as in Kafka."""
+        """At the current leader: retries are recognised, the next batch is accepted."""
         with self._at_leader() as connection:
             newest = self._next
             for sequence in range(newest + 1 - REMEMBERED_BATCHES, newest + 1):
                 self._expect(connection, sequence, NONE)
-            self._expect(connection, newest - REMEMBERED_BATCHES, OUT_OF_ORDER_SEQUENCE_NUMBER)
+            self._expect(connection, newest - REMEMBERED_BATCHES, DUPLICATE_SEQUENCE_NUMBER)
             self._expect(connection, newest + 2, OUT_OF_ORDER_SEQUENCE_NUMBER)
             self._expect(connection, newest + 1, NONE)
             self._next = newest + 2

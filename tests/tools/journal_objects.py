@@ -15,7 +15,7 @@ from kafscale.formats.journal_entry import (
     encode_head,
 )
 from kafscale.formats.journal_keys import entry_key, gathered_key
-from kafscale.formats.partition_record import ProducerBatch
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.record_batch import read_header
 from tests.formats.segments import parse_segment, segment_of, verify_segment

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError
 from kafscale.formats.object_keys import SegmentKey
+from kafscale.formats.producer_batches import REMEMBERED_BATCHES
 from kafscale.formats.segment_walk import SegmentWalk, check_totals
-from kafscale.log.producer_state import REMEMBERED_BATCHES
 from kafscale.protocol.record_batch import BatchHeader, sequence_before
 from kafscale.protocol.types import Buffer
 

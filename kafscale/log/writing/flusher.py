@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from kafscale.formats.journal_entry import EntrySlice, SliceProducer
-from kafscale.formats.partition_record import ProducerBatch
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log.journal.broker_journal import BrokerJournal
 from kafscale.log.journal.writer import JournalBrokenError, JournalEndedError, SealedEntry, SliceImage
 from kafscale.log.leadership.events import Event

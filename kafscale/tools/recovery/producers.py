@@ -7,8 +7,8 @@ where the bucket does, the earlier one was an orphan whose producer tried again.
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
-from kafscale.log.producer_state import REMEMBERED_BATCHES
+from kafscale.formats.partition_record import ProducerRecord
+from kafscale.formats.producer_batches import REMEMBERED_BATCHES, ProducerBatch, with_batches
 from kafscale.log.reading.segment_inspection import InspectedSegment, SequencedBatch
 
 
@@ -67,11 +67,10 @@ def _with_batch(before: ProducerRecord | None, batch: SequencedBatch, created_ms
     published = ProducerBatch(batch.first_sequence, batch.last_sequence, batch.base_offset)
     if before is None or before.producer_epoch < batch.producer_epoch:
         batches: tuple[ProducerBatch, ...] = (published,)
-    elif before.producer_epoch > batch.producer_epoch or published in before.batches:
+    elif before.producer_epoch > batch.producer_epoch or batch.base_offset <= before.batches[-1].base_offset:
         return before
     else:
-        in_order = sorted((*before.batches, published), key=lambda one: one.base_offset)
-        batches = tuple(in_order[-REMEMBERED_BATCHES:])
+        batches = with_batches(before.batches, (published,))
     return ProducerRecord(
         producer_id=batch.producer_id,
         producer_epoch=batch.producer_epoch,

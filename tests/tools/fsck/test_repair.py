@@ -10,7 +10,8 @@ from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import decode_checkpoint
 from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, SEGMENT_FORMAT, encode_level
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, parse_index
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
+from kafscale.formats.partition_record import ProducerRecord
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.topic_record import decode_topic_record, encode_broker_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import BrokerRecord, TopicState

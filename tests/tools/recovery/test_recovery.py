@@ -9,7 +9,8 @@ from kafscale.cluster.marker import claim_marker
 from kafscale.errors import CorruptDataError, StoreRefusedError, StoreUnavailableError
 from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
-from kafscale.formats.partition_record import ProducerBatch, ProducerRecord
+from kafscale.formats.partition_record import ProducerRecord
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.objects.object_store import ObjectStore
 from kafscale.tools.recovery import rebuild
 from kafscale.tools.recovery.bucket_plan import BucketPlan

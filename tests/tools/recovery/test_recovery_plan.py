@@ -6,7 +6,8 @@ import pytest
 
 from kafscale.formats.checkpoint import Checkpoint, decode_checkpoint
 from kafscale.formats.object_keys import parse_checkpoint_key
-from kafscale.formats.partition_record import EpochStart, ProducerBatch, ProducerRecord
+from kafscale.formats.partition_record import EpochStart, ProducerRecord
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log.reading.segment_inspection import InspectedSegment
 from kafscale.tools.recovery.overlaps import DropReason
 from kafscale.tools.recovery.plan import (
@@ -322,9 +323,10 @@ def test_producers_are_of_the_checkpoint_and_of_later_batches() -> None:
     )
 
 
-def test_producer_has_five_newest_batches_of_its_newest_epoch() -> None:
+def test_producer_has_the_newest_batches_of_its_newest_epoch() -> None:
     segments = [flushed(n, 1, 0, (1, 0, n)) for n in range(8)]
-    assert [b.base_offset for b in plan(*segments).record.producers[0].batches] == [3, 4, 5, 6, 7]
+    batches = plan(*segments).record.producers[0].batches
+    assert batches == (ProducerBatch(0, 2, 0), *(ProducerBatch(n, n, n) for n in range(3, 8)))
     renewed = plan(*segments, flushed(8, 1, 0, (1, 1, 0))).record.producers[0]
     assert (renewed.producer_epoch, renewed.batches) == (1, (ProducerBatch(0, 0, 8),))
 
