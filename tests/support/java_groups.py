@@ -254,7 +254,8 @@ class JavaGroups:
 
         `commit`: commitSync after each poll that gave records. `without`: settings to leave at their defaults.
         """
-        name = f"member-{next(_numbers)}"
+        # A member's id begins with its client's name and assignors sort by it: padded, the order is that of joining.
+        name = f"member-{next(_numbers):06}"
         merged = {
             "bootstrap.servers": self.bootstrap,
             "client.id": name,
