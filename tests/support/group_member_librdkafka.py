@@ -15,8 +15,9 @@ METADATA_MAGIC = b"CGMDv2:"  # librdkafka's group metadata: this, the generation
 
 def generation_of(consumer: Consumer) -> int:
     """The generation of which it is a member, -1 if none."""
-    metadata: Any = consumer.consumer_group_metadata()
-    if metadata is None:
+    try:
+        metadata: Any = consumer.consumer_group_metadata()
+    except RuntimeError:  # how the binding says that librdkafka, already closing, has none to give
         return NO_GENERATION
     assert metadata.startswith(METADATA_MAGIC), f"not librdkafka's group metadata: {metadata!r}"
     (generation,) = struct.unpack_from("<i", metadata, len(METADATA_MAGIC))
