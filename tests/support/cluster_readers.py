@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from tests.support import wire
 from tests.support.cluster import AWAY, Cluster
@@ -10,7 +10,6 @@ from tests.support.cluster_load import ANSWER_TIMEOUT_S, IMPATIENT
 from tests.support.history import History, ReaderJournal
 from tests.support.ledger import Place
 from tests.support.load import RECONNECT_SECONDS, Worker
-from tests.support.waiting import wait_until
 
 POLL_S = 0.05
 POLL_RECORDS = 500
@@ -206,15 +205,6 @@ def _read_on(consumer: Consumer, journal: ReaderJournal, message: Message) -> No
     topic, partition = message.topic(), message.partition()
     assert topic is not None and partition is not None
     place = TopicPartition(topic, partition, journal.last((topic, partition)) + 1)
-
-    def sought() -> bool:
-        """False while the partition is between two states, in which librdkafka refuses to seek."""
-        try:
-            consumer.seek(place)
-        except KafkaException as problem:
-            if problem.args[0].code() != KafkaError._STATE:
-                raise
-            return False
-        return True
-
-    wait_until(sought, f"{topic}-{partition} may be read on")
+    # It has stopped fetching the partition, so a seek would be refused until it is assigned once more.
+    consumer.incremental_unassign([place])
+    consumer.incremental_assign([place])
