@@ -3,6 +3,10 @@
 An entry costs one PUT, whatever is in it. So one is begun at once while none is in flight and the budget of PUTs
 allows it: with little traffic an acknowledgement waits for one PUT. What comes meanwhile gathers, until the oldest of
 it is as old as the flush interval, or there is enough of it that another entry is worth its PUT.
+
+A producer that is acknowledged sends its next batches a moment later. Without a pause for them the entries of a
+producer with five requests in flight would have one batch, four, one, four. So after an entry has ended, the next one
+begins once as many batches wait as that one had and as waited beside it (group commit), or after `GATHER_SEC`.
 """
 
 import math
@@ -11,6 +15,15 @@ from typing import Final
 
 SAVED_SEC: Final = 10.0
 """So many seconds' worth of PUTs can be saved up while there is nothing to flush."""
+
+GATHER_SEC: Final = 0.002
+"""So long at most batches that are expected after an acknowledgement are waited for."""
+
+ENOUGH_BATCHES: Final = 16
+"""An entry of so many is not made cheaper by a pause for more: the cost of their requests is larger than its own."""
+
+ENOUGH_BYTES: Final = 256 * 1024
+"""Neither is one of so many bytes, which had better be written while others arrive."""
 
 _ROUNDING: Final = 1e-6
 """Of one PUT. A wait for less would be over before the clock shows it, and so would the next one."""
@@ -36,23 +49,36 @@ class Waiting:
 
     since_ms: int
     size_bytes: int
+    batches: int = 1
     is_urgent: bool = False
 
 
 class FlushPacer:
     """The budget of one broker. `now_sec`: by a clock that does not go back; `now_ms`: of the appends."""
 
-    __slots__ = ("_counted_at_sec", "_held_since_sec", "_policy", "_saved")
+    __slots__ = (
+        "_counted_at_sec",
+        "_expected_batches",
+        "_gathers_until_sec",
+        "_held_since_sec",
+        "_is_gathering",
+        "_policy",
+        "_saved",
+    )
 
     def __init__(self, policy: FlushPolicy, now_sec: float) -> None:
         self._policy = policy
         self._saved = policy.flushes_per_sec * SAVED_SEC
         self._counted_at_sec = now_sec
         self._held_since_sec: float | None = None
+        self._gathers_until_sec = now_sec
+        self._expected_batches = 0
+        self._is_gathering = False
 
     def delay_sec(self, waiting: Waiting, in_flight: int, now_sec: float, now_ms: int) -> float | None:
         """Seconds until the next entry begins if nothing changes; 0 for now, None for when one has ended."""
         policy = self._policy
+        self._is_gathering = False
         if in_flight >= policy.in_flight:
             return None
         age_ms = now_ms - waiting.since_ms
@@ -69,7 +95,28 @@ class FlushPacer:
         until_allowed_sec = self._until_allowed_sec(now_sec)
         if until_allowed_sec and self._held_since_sec is None:
             self._held_since_sec = now_sec
-        return min(until_old_sec, until_allowed_sec)
+        until_gathered_sec = self._until_gathered_sec(waiting, now_sec)
+        self._is_gathering = until_gathered_sec > 0
+        return min(until_old_sec, max(until_allowed_sec, until_gathered_sec))
+
+    def ended(self, batches: int, waiting_batches: int, now_sec: float) -> None:
+        """An entry with `batches` was acknowledged while `waiting_batches` waited for the next one."""
+        self._expected_batches = min(batches + waiting_batches, ENOUGH_BATCHES)
+        self._gathers_until_sec = now_sec + GATHER_SEC
+
+    def may_be_due(self, size_bytes: int, batches: int) -> bool:
+        """False if the next entry begins no earlier for what was added to a partition that waits already."""
+        return size_bytes >= self._policy.entry_bytes or (
+            self._is_gathering and self._is_gathered(size_bytes, batches)
+        )
+
+    def _is_gathered(self, size_bytes: int, batches: int) -> bool:
+        return batches >= self._expected_batches or size_bytes >= ENOUGH_BYTES
+
+    def _until_gathered_sec(self, waiting: Waiting, now_sec: float) -> float:
+        if self._is_gathered(waiting.size_bytes, waiting.batches):
+            return 0.0
+        return max(0.0, self._gathers_until_sec - now_sec)
 
     def began(self, now_sec: float) -> float:
         """An entry was begun, for whatever reason: it takes a PUT of those that are saved up.

@@ -75,9 +75,9 @@ class Flusher:
         self._on_published = on_published
         self._index_version = index_version
         self._pacer = FlushPacer(policy, time.monotonic())
-        # The partitions with an open buffer, those that waited longest first, with its bytes as counted.
-        self._waiting: dict[Partition, int] = {}
-        self._waiting_bytes = 0
+        # The partitions with an open buffer, those that waited longest first, with its bytes and batches as counted.
+        self._waiting: dict[Partition, tuple[int, int]] = {}
+        self._waiting_bytes = self._waiting_batches = 0
         self._is_urgent = False
         self._timer: asyncio.TimerHandle | None = None
         self._flushes = TaskOwner()
@@ -105,13 +105,16 @@ class Flusher:
         buffer = log.waiting
         if buffer is None:
             return
-        counted_bytes = self._waiting.get(partition)
-        self._waiting_bytes += buffer.size_bytes - (counted_bytes or 0)
-        self._waiting[partition] = buffer.size_bytes
-        if not partition.is_led or buffer.size_bytes >= partition.rules.segment_bytes or buffer.is_full:
+        counted = self._waiting.get(partition)
+        counted_bytes, counted_batches = counted or (0, 0)
+        size_bytes, batches = buffer.size_bytes, len(buffer.waiters)
+        self._waiting_bytes += size_bytes - counted_bytes
+        self._waiting_batches += batches - counted_batches
+        self._waiting[partition] = (size_bytes, batches)
+        if not partition.is_led or size_bytes >= partition.rules.segment_bytes or buffer.is_full:
             self._is_urgent = True
-        elif counted_bytes is not None and self._waiting_bytes < self._policy.entry_bytes:
-            return  # It waits already, and not for its size.
+        elif counted is not None and not self._pacer.may_be_due(self._waiting_bytes, self._waiting_batches):
+            return  # It waits already, and not for more.
         if len(self._flushes) < self._policy.in_flight:  # else when one of them has ended
             self._consider()
 
@@ -139,6 +142,7 @@ class Flusher:
         waiting = Waiting(
             since_ms=0 if buffer is None else buffer.first_append_ms,
             size_bytes=self._waiting_bytes,
+            batches=self._waiting_batches,
             is_urgent=self._is_urgent or self._draining or not self._budget.has_room,
         )
         return self._pacer.delay_sec(waiting, len(self._flushes), time.monotonic(), self._now_ms())
@@ -152,14 +156,20 @@ class Flusher:
             self._metrics.journal.waited_for_budget(self._pacer.began(time.monotonic()))
             flush = self._flushes.spawn(self._run(*taken), "flush")
             # After the owner's own: there is a place for another one by then.
-            flush.add_done_callback(lambda _: self._consider())
+            flush.add_done_callback(self._ended)
+
+    def _ended(self, flush: asyncio.Task[int]) -> None:
+        """The flush ended, with so many batches that were acknowledged."""
+        if not flush.cancelled() and flush.exception() is None:
+            self._pacer.ended(flush.result(), self._waiting_batches, time.monotonic())
+        self._consider()
 
     def _take(self) -> tuple[BrokerJournal, list[tuple[Partition, PartitionLog]]] | None:
         """The partitions of the next entry, and its journal; those of another journal stay for the one after."""
         journal: BrokerJournal | None = None
         taken: list[tuple[Partition, PartitionLog]] = []
         size_bytes = 0
-        for partition, counted_bytes in list(self._waiting.items()):
+        for partition, (counted_bytes, _) in list(self._waiting.items()):
             log = partition.log
             if log is None or not log.may_seal or log.waiting is None:
                 self._forget(partition)
@@ -179,7 +189,9 @@ class Flusher:
         return None if journal is None else (journal, taken)
 
     def _forget(self, partition: Partition) -> None:
-        self._waiting_bytes -= self._waiting.pop(partition)
+        counted_bytes, counted_batches = self._waiting.pop(partition)
+        self._waiting_bytes -= counted_bytes
+        self._waiting_batches -= counted_batches
 
     def _wait_for_room(self, partition: Partition, log: PartitionLog) -> None:
         """That partition waits, and the others do not."""
@@ -193,7 +205,8 @@ class Flusher:
         making = self._room_makers.spawn(make_room(), f"make room in {partition.id}", key=partition)
         making.add_done_callback(lambda _: asyncio.get_running_loop().call_soon(self.appended, partition))
 
-    async def _run(self, journal: BrokerJournal, partitions: list[tuple[Partition, PartitionLog]]) -> None:
+    async def _run(self, journal: BrokerJournal, partitions: list[tuple[Partition, PartitionLog]]) -> int:
+        """One flush. Returns how many batches it has acknowledged."""
         started_sec = time.perf_counter()
         outcome, size_bytes = FlushOutcome.FAILED, 0
         taken: list[_Taken] = []
@@ -229,6 +242,9 @@ class Flusher:
                     if partition.log is log:
                         self._report(partition, Event.FLUSH_STOPPED)
             self._metrics.flushes.observe(size_bytes, time.perf_counter() - started_sec, outcome)
+        return (
+            sum(len(one.sealed.buffer.waiters) for one in taken) if outcome is FlushOutcome.PUBLISHED else 0
+        )
 
     async def _seal(
         self,

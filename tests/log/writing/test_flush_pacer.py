@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.log.writing.flush_pacer import SAVED_SEC, FlushPacer, FlushPolicy, Waiting
+from kafscale.log.writing.flush_pacer import (
+    ENOUGH_BATCHES,
+    ENOUGH_BYTES,
+    GATHER_SEC,
+    SAVED_SEC,
+    FlushPacer,
+    FlushPolicy,
+    Waiting,
+)
 
 MIB = 1024 * 1024
 NOW_MS = 1_700_000_000_000
@@ -20,9 +28,9 @@ def policy(per_sec: float = 4, *, interval_ms: int = 500, in_flight: int = 4) ->
 
 def delay(
     pacer: FlushPacer, *, age_ms: int = 0, size_bytes: int = 1, in_flight: int = 0, urgent: bool = False,
-    now_sec: float = 0.0,
+    batches: int = 1, now_sec: float = 0.0,
 ) -> float | None:  # fmt: skip
-    waiting = Waiting(since_ms=NOW_MS - age_ms, size_bytes=size_bytes, is_urgent=urgent)
+    waiting = Waiting(since_ms=NOW_MS - age_ms, size_bytes=size_bytes, batches=batches, is_urgent=urgent)
     return pacer.delay_sec(waiting, in_flight, now_sec, NOW_MS)
 
 
@@ -118,3 +126,64 @@ def test_wait_for_a_flush_or_its_interval_is_not_the_budgets() -> None:
     pacer = FlushPacer(policy(4), 0.0)
     assert delay(pacer, in_flight=1) == 0.5
     assert pacer.began(0.5) == 0.0
+
+
+def gathering(acknowledged: int, waiting: int) -> FlushPacer:
+    """A pacer whose last entry ended at second 1 with so many batches, while so many waited for the next one."""
+    pacer = FlushPacer(policy(math.inf), 0.0)
+    pacer.ended(acknowledged, waiting, 1.0)
+    return pacer
+
+
+def test_what_was_acknowledged_is_expected_again() -> None:
+    pacer = gathering(acknowledged=1, waiting=4)
+    assert delay(pacer, batches=4, now_sec=1.0) == pytest.approx(GATHER_SEC)
+    assert not pacer.may_be_due(1, 4)
+    assert pacer.may_be_due(1, 5)
+    assert delay(pacer, batches=5, now_sec=1.0) == 0
+
+
+def test_expected_batches_are_not_waited_for_longer() -> None:
+    assert delay(gathering(5, 0), now_sec=1.0 + GATHER_SEC) == 0
+
+
+def test_single_producer_that_waits_for_each_batch_is_not_delayed() -> None:
+    assert delay(gathering(acknowledged=1, waiting=0), now_sec=1.0) == 0
+
+
+@pytest.mark.parametrize(
+    "enough",
+    [{"batches": ENOUGH_BATCHES}, {"size_bytes": ENOUGH_BYTES}, {"urgent": True}, {"age_ms": 500}],
+)
+def test_enough_waits_for_nothing_more(enough: dict[str, int]) -> None:
+    pacer = gathering(1000, 1000)
+    assert delay(pacer, now_sec=1.0) == pytest.approx(GATHER_SEC)
+    assert delay(pacer, now_sec=1.0, **enough) == 0  # type: ignore[arg-type]
+
+
+def test_flush_interval_of_zero_gathers_nothing() -> None:
+    pacer = FlushPacer(policy(math.inf, interval_ms=0), 0.0)
+    pacer.ended(5, 0, 1.0)
+    assert delay(pacer, now_sec=1.0) == 0
+
+
+def test_gathering_is_no_wait_for_the_budget() -> None:
+    pacer = gathering(5, 0)
+    assert delay(pacer, now_sec=1.0) == pytest.approx(GATHER_SEC)
+    assert pacer.began(1.0 + GATHER_SEC) == 0.0
+
+
+@given(
+    acknowledged=st.integers(0, 40), waiting=st.integers(0, 40), batches=st.integers(1, 40), later_sec=st.floats(0, 1)
+)  # fmt: skip
+def test_gathering_delays_by_its_limit_at_most(
+    acknowledged: int, waiting: int, batches: int, later_sec: float
+) -> None:
+    pacer = gathering(acknowledged, waiting)
+    wait_sec = delay(pacer, batches=batches, now_sec=1.0 + later_sec)
+    assert wait_sec is not None
+    assert 0 <= wait_sec <= GATHER_SEC + 1e-9
+    # A batch that makes no difference to one that decides anew makes none to the decision.
+    assert pacer.may_be_due(1, batches + 1) == (
+        wait_sec > 0 and batches + 1 >= min(acknowledged + waiting, ENOUGH_BATCHES)
+    )

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from kafscale import clocks
+from kafscale.log.writing import flush_pacer
 from kafscale.log.writing.flush_pacer import FlushPacer
 from tests.support import wire
 from tests.support.in_process_broker import in_process_broker, until
@@ -75,6 +76,31 @@ async def test_what_arrives_during_a_flush_is_flushed_in_its_own_time() -> None:
         for offset in (0, 1):
             assert (await client.receive_produce())[1][0].base_offset == offset
         assert len(await broker.objects.keys("*.entry")) == 2
+
+
+@on_uvloop
+async def test_producer_with_five_in_flight_gets_entries_of_five(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries had one batch and four in turns: with 16 KiB batches the broker's core was full of them."""
+    monkeypatch.setattr(flush_pacer, "GATHER_SEC", 3600.0)  # no machine is too busy for it
+    in_flight, rounds = 5, 20
+    async with (
+        in_process_broker(flush_interval_ms=AN_HOUR_MS, flushes_per_sec=1_000_000) as broker,
+        broker.connect() as client,
+    ):
+        topic = await broker.create_topic()
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
+            await client.send_produce(topic, {0: wire.batch([b"x"])})
+            await hold.reached()
+            for _ in range(in_flight - 1):
+                await client.send_produce(topic, {0: wire.batch([b"x"])})
+            await until(lambda: len(broker.process.serving.purgatory) == in_flight, "all have come")
+        # The first entry has one batch, each of the others as many as are in flight.
+        for _ in range(in_flight * (rounds - 1) + 1):
+            assert (await client.receive_produce())[1][0].error_code == 0
+            await client.send_produce(topic, {0: wire.batch([b"x"])})
+        for _ in range(in_flight):
+            assert (await client.receive_produce())[1][0].error_code == 0
+        assert len(await broker.objects.keys("*.entry")) == 1 + rounds
 
 
 @on_uvloop
