@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from mmap import mmap
 
 from kafscale.memory.pieces import Pieces
@@ -24,6 +24,10 @@ _MAX_READ_BYTES = 0x7FFF_F000
 _MAX_VIEWS = 1024
 
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
+_O_TMPFILE: int = getattr(os, "O_TMPFILE", 0)
+_DESCRIPTORS = "/proc/self/fd"
+# What `open` says to O_TMPFILE: the file system does not have it, or not with direct I/O; the kernel does not.
+_WITHOUT_UNNAMED = (errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR)
 # Records are their owner's, whatever the umask says.
 FILE_MODE = 0o600
 
@@ -52,24 +56,57 @@ class FileWriter:
     def __init__(self, *, fsync: bool) -> None:
         self._fsync = fsync
         self._direct_flag = _O_DIRECT
+        self._links_unnamed = False
         self._local = threading.local()
 
     def write(self, path: str, parts: Sequence[Buffer]) -> None:
         """Create the file from the joined parts, on the disk on return if `fsync`. Raises `OSError`."""
-        direct = sum(memoryview(part).nbytes for part in parts) >= DIRECT_THRESHOLD_BYTES
-        descriptor = self.create(path, direct=direct)
+        is_direct = _is_direct(parts)
+        descriptor = self.create(path, direct=is_direct)
         try:
-            if direct:
-                staged = _StagedWriter(descriptor, self._staging())
-                for part in parts:
-                    staged.add(part)
-                staged.finish()
-            else:
-                _write_all(descriptor, memoryview(b"".join(parts)))
-            if self._fsync:
-                sync_data(descriptor)
+            self._fill(descriptor, parts, is_direct=is_direct)
         finally:
             os.close(descriptor)
+
+    def probe_unnamed(self, folder: str) -> None:
+        """See if files can be made without a name and be linked then, never over another one; else none are."""
+        self._links_unnamed = bool(_O_TMPFILE) and _links_unnamed_files(folder)
+
+    def write_linked(self, folder: str, folder_descriptor: int, name: str, parts: Sequence[Buffer]) -> bool:
+        """The same without a temporary name: the file gets its only name once its bytes are there.
+
+        False where that is not possible, and nothing was done. Raises `OSError`; `FileExistsError` if the name is
+        taken, `FileNotFoundError` if the folder was removed.
+        """
+        if not self._links_unnamed:
+            return False
+        is_direct = _is_direct(parts)
+        flags = os.O_WRONLY | os.O_CLOEXEC | _O_TMPFILE | (self._direct_flag if is_direct else 0)
+        try:
+            descriptor = os.open(folder, flags, FILE_MODE)
+        except OSError as problem:
+            if problem.errno not in _WITHOUT_UNNAMED:
+                raise
+            # The file system has none, or no direct I/O.
+            self._links_unnamed = False
+            return False
+        try:
+            self._fill(descriptor, parts, is_direct=is_direct)
+            _link_unnamed(descriptor, folder_descriptor, name)
+        finally:
+            os.close(descriptor)
+        return True
+
+    def _fill(self, descriptor: int, parts: Sequence[Buffer], *, is_direct: bool) -> None:
+        if is_direct:
+            staged = _StagedWriter(descriptor, self._staging())
+            for part in parts:
+                staged.add(part)
+            staged.finish()
+        else:
+            _write_all(descriptor, memoryview(b"".join(parts)))
+        if self._fsync:
+            sync_data(descriptor)
 
     def begin(self, path: str) -> "NewFile":
         """A file that comes piece by piece. Does not touch the disk yet."""
@@ -156,6 +193,31 @@ class _StagedWriter:
             # Direct I/O takes whole blocks only; the rest goes through the page cache, to the same fdatasync.
             _leave_direct_io(self._descriptor)
             _write_all(self._descriptor, self._staging[aligned : self._filled])
+
+
+def _link_unnamed(descriptor: int, folder_descriptor: int, name: str) -> None:
+    # With a folder's descriptor Python follows the link to the file itself; without, it would link the link.
+    os.link(f"{_DESCRIPTORS}/{descriptor}", name, dst_dir_fd=folder_descriptor)
+
+
+def _links_unnamed_files(folder: str) -> bool:
+    name = "probe-unnamed"
+    with ExitStack() as cleanup, suppress(OSError):
+        folder_descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        cleanup.callback(os.close, folder_descriptor)
+        descriptor = os.open(folder, os.O_WRONLY | os.O_CLOEXEC | _O_TMPFILE, FILE_MODE)
+        cleanup.callback(os.close, descriptor)
+        _link_unnamed(descriptor, folder_descriptor, name)
+        cleanup.callback(os.unlink, name, dir_fd=folder_descriptor)
+        try:
+            _link_unnamed(descriptor, folder_descriptor, name)
+        except FileExistsError:
+            return True
+    return False
+
+
+def _is_direct(parts: Sequence[Buffer]) -> bool:
+    return sum(memoryview(part).nbytes for part in parts) >= DIRECT_THRESHOLD_BYTES
 
 
 def _new_staging() -> memoryview:

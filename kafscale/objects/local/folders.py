@@ -84,6 +84,11 @@ class Folders:
             if removals == self._removals:
                 self._durable.update(made_durable)
 
+    def sync_open(self, descriptor: int) -> None:
+        """The same for a folder that `sync` was called with, and that was not removed since."""
+        if self._fsync:
+            os.fsync(descriptor)
+
     def remove_if_empty(self, folder: str) -> None:
         """After files left the folder: remove it and its parents as far as they are empty; sync the rest."""
         while folder != self._root:

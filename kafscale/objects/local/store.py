@@ -19,6 +19,7 @@ from kafscale.memory.chunks import ExactChunks, check_streamed_size, collect
 from kafscale.objects.local.entries import check_folders, check_object
 from kafscale.objects.local.files import FileWriter, NewFile
 from kafscale.objects.local.folders import Folders
+from kafscale.objects.local.open_folders import OpenFolder, OpenFolders
 from kafscale.objects.local.reader import LocalReader, store_errors
 from kafscale.objects.local.temporary import open_root
 from kafscale.protocol.types import Buffer
@@ -47,12 +48,14 @@ class LocalStore(LocalReader):
         super().__init__(root, threads=threads)
         self._temporary = open_root(self._root)
         self._files = FileWriter(fsync=fsync)
+        self._files.probe_unnamed(self._temporary.path)
         self._folders = Folders(self._root, fsync=fsync)
+        self._open_folders = OpenFolders()
         self._numbers = itertools.count()
 
     async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""
-        await self._run_to_its_end(self._write, key, self._path(key), parts, os.link)
+        await self._run_to_its_end(self._create, key, self._path(key), parts)
 
     async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
         """See `ObjectStore`."""
@@ -93,7 +96,41 @@ class LocalStore(LocalReader):
     async def close(self) -> None:
         """See `ObjectStore`. Waits for the calls in progress."""
         await super().close()
+        self._open_folders.close()
         await asyncio.to_thread(self._temporary.remove)
+
+    def _create(self, key: str, path: str, parts: Sequence[Buffer]) -> None:
+        """Put an object whose name may be taken: into a folder that is held open if possible."""
+        folder_path, _, name = path.rpartition("/")
+        folder = self._open_folders.find(folder_path)
+        if folder is None or not self._create_in(folder, folder_path, name, key, parts):
+            self._write(key, path, parts, os.link)
+            with suppress(OSError):  # It was removed again.
+                self._open_folders.remember(folder_path)
+
+    def _create_in(
+        self, folder: OpenFolder, folder_path: str, name: str, key: str, parts: Sequence[Buffer]
+    ) -> bool:
+        """False if nothing was done, and the long way is to be taken."""
+        exists = False
+        try:
+            if not self._files.write_linked(folder_path, folder.descriptor, name, parts):
+                return False
+        except FileExistsError as problem:
+            if os.path.isdir(f"{folder_path}/{name}"):
+                raise StoreUnavailableError(
+                    f"cannot write {key!r}: {folder_path}/{name} is a folder"
+                ) from problem
+            exists = True
+        except FileNotFoundError:
+            self._open_folders.forget(folder_path)  # It was removed this moment.
+            return False
+        except OSError as problem:
+            raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
+        self._sync(key, lambda: self._folders.sync_open(folder.descriptor))
+        if exists:
+            raise ObjectExistsError(key)
+        return True
 
     def _write(self, key: str, path: str, parts: Sequence[Buffer], place: Callable[[str, str], None]) -> None:
         temporary = self._new_temporary()
@@ -126,16 +163,21 @@ class LocalStore(LocalReader):
             # What cannot be removed now is removed when the store is opened the next time.
             with suppress(OSError):
                 os.unlink(temporary)
+        self._sync(key, lambda: self._folders.sync(os.path.dirname(path)))
+        if exists:
+            raise ObjectExistsError(key)
+
+    def _sync(self, key: str, sync: Callable[[], None]) -> None:
+        """Also for an object that was there.
+
+        Its writer may have died, or failed, between link and fsync, and the caller is about to rely on it.
+        """
         try:
-            # Also for an object that was there: its writer may have died, or failed, between link and fsync,
-            # and the caller is about to rely on it.
-            self._folders.sync(os.path.dirname(path))
+            sync()
         except OSError as problem:
             raise StoreIndeterminateError(
                 f"cannot tell whether {key!r} would survive a crash: {problem}"
             ) from problem
-        if exists:
-            raise ObjectExistsError(key)
 
     def _size_bytes(self, key: str, path: str) -> int:
         with store_errors(key):

@@ -38,20 +38,23 @@ def events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     fdatasync, fsync, link, replace = os.fdatasync, os.fsync, os.link, os.replace
 
     def relative(path: str | int) -> str:
-        full = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else path
+        full = _path_of(path) if isinstance(path, int) else path
         return os.path.relpath(full, tmp_path / "objects")
 
     def synced_data(descriptor: int) -> None:
         fdatasync(descriptor)
-        seen.append("data " + ("temporary" if relative(descriptor).startswith(".tmp/") else "?"))
+        path = relative(descriptor)
+        # Linux calls a file so that has no name, or none any more.
+        is_temporary = path.startswith(".tmp/") or path.endswith(" (deleted)")
+        seen.append("data " + ("temporary" if is_temporary else "?"))
 
     def synced_folder(descriptor: int) -> None:
         fsync(descriptor)
         seen.append("folder " + relative(descriptor))
 
-    def linked(source: str, target: str) -> None:
-        link(source, target)
-        seen.append("name " + relative(target))
+    def linked(source: str, target: str, *, dst_dir_fd: int | None = None) -> None:
+        link(source, target, dst_dir_fd=dst_dir_fd)
+        seen.append("name " + relative(target if dst_dir_fd is None else f"{_path_of(dst_dir_fd)}/{target}"))
 
     def replaced(source: str, target: str) -> None:
         replace(source, target)
@@ -62,6 +65,10 @@ def events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     monkeypatch.setattr(os, "link", linked)
     monkeypatch.setattr(os, "replace", replaced)
     return seen
+
+
+def _path_of(descriptor: int) -> str:
+    return os.readlink(f"/proc/self/fd/{descriptor}")
 
 
 def files_below(folder: Path) -> list[str]:
@@ -231,7 +238,7 @@ def test_a_file_system_whose_links_replace_is_refused(
 
 
 def failing(code: int) -> Callable[..., None]:
-    def fail(*arguments: object) -> None:
+    def fail(*arguments: object, **named: object) -> None:
         raise OSError(code, os.strerror(code))
 
     return fail
@@ -240,6 +247,7 @@ def failing(code: int) -> Callable[..., None]:
 @pytest.mark.parametrize("size_bytes", [10, BIG])
 @pytest.mark.parametrize("call", ["open", "write", "fdatasync", "link"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EACCES])
+@pytest.mark.parametrize("before", [[], ["n/before"]], ids=["a new folder", "an open folder"])
 async def test_a_failure_before_the_name_is_known_to_have_done_nothing(
     store: LocalStore,
     tmp_path: Path,
@@ -247,12 +255,15 @@ async def test_a_failure_before_the_name_is_known_to_have_done_nothing(
     call: str,
     code: int,
     size_bytes: int,
+    before: list[str],
 ) -> None:
+    for key in before:
+        await store.put_if_absent(key, [b"x"])
     with monkeypatch.context() as patch:
         patch.setattr(os, call, failing(code))
         with pytest.raises(StoreUnavailableError, match="n/a"):
             await store.put_if_absent("n/a", [bytes(size_bytes)])
-    assert files_below(tmp_path / "objects") == []
+    assert files_below(tmp_path / "objects") == before
     await store.put_if_absent("n/a", [b"x"])
 
 
