@@ -1,5 +1,6 @@
 """OAUTHBEARER: which tokens name a user, what is learnt from those that do not, and keys that are rotated."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -18,6 +19,7 @@ from kafscale.security.oauth_exchange import MAX_TOKEN_CHARACTERS, OAuthExchange
 from kafscale.security.oauth_rules import TokenError, TokenRules, check_claims
 from kafscale.security.oauth_tokens import SignatureVerifier, signed_claims
 from kafscale.security.sasl import Authenticated, AuthenticationError, Challenge
+from tests.support.in_process_broker import until
 from tests.support.token_issuer import AUDIENCE, ISSUER, TokenIssuer, client_message, token_issuer
 
 REFUSED = Challenge(b'{"status":"invalid_token"}')
@@ -301,6 +303,29 @@ async def test_last_good_keys_stay(issuer: TokenIssuer, answer: bytes) -> None:
     assert not await source.read_again()
     exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
     assert isinstance(await exchange.respond(client_message(issuer.token("one"))), Authenticated)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x15\x03\x03\x00\x02\x02\x50\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n",
+    ],
+    ids=["nothing", "tls", "headers", "cut off", "no size"],
+)
+async def test_answer_that_is_no_http_keeps_the_keys(issuer: TokenIssuer, raw: bytes) -> None:
+    source = KeySetSource(issuer.url, 0.01, Clock())
+    running = asyncio.create_task(source.run())
+    await until(lambda: source.keys is not None, "the keys are read")
+    issuer.raw, before = raw, issuer.requests
+    await until(lambda: issuer.requests > before + 1 or running.done(), "the keys are read again")
+    assert not running.done()
+    assert source.keys is not None
+    running.cancel()
+    await source.close()
 
 
 async def test_token_before_any_keys_is_refused() -> None:
