@@ -25,7 +25,7 @@ from tests.support.token_issuer import AUDIENCE, ISSUER, TokenIssuer, client_mes
 REFUSED = Challenge(b'{"status":"invalid_token"}')
 NOW_SEC = 1_700_000_000
 OURS = TokenRules(audience=(AUDIENCE,), issuer=ISSUER)
-CLAIMS = {"sub": "alice", "exp": NOW_SEC + 60}
+CLAIMS = {"sub": "alice", "iat": NOW_SEC, "exp": NOW_SEC + 60}
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def encoded(part: object) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def accepted(issuer: TokenIssuer, token: str, rules: TokenRules = TokenRules()) -> str:  # noqa: B008
+def accepted(issuer: TokenIssuer, token: str, rules: TokenRules = OURS) -> str:
     claims = signed_claims(token, parse_key_set(issuer.published()))
     return check_claims(claims, rules, int(time.time())).name
 
@@ -105,6 +105,10 @@ def test_claims_that_fit_name_the_user(claims: dict[str, Any], rules: dict[str, 
         ({"iat": NOW_SEC + 31}, {}, "iat"),
         ({"nbf": NOW_SEC + 31}, {}, "nbf"),
         ({"iat": "x"}, {}, "iat"),
+        ({"iat": None}, {}, "iat"),
+        ({"aud": "kafka"}, {}, "audience"),
+        ({"aud": ["kafka"]}, {}, "audience"),
+        ({"aud": []}, {}, "audience"),
         ({"aud": "other"}, {"audience": ("kafka",)}, "audience"),
         ({"aud": {"kafka": 1}}, {"audience": ("kafka",)}, "audience"),
         ({}, {"audience": ("kafka",)}, "audience"),
@@ -124,7 +128,7 @@ def test_claim_that_does_not_fit_is_named(claims: dict[str, Any], rules: dict[st
 
 @pytest.mark.parametrize("key_id", ["one", "rsa"])
 def test_signed_token_names_its_user(keys: TokenIssuer, key_id: str) -> None:
-    assert accepted(keys, keys.token(key_id), OURS) == "alice"
+    assert accepted(keys, keys.token(key_id)) == "alice"
 
 
 def forgeries(issuer: TokenIssuer) -> dict[str, str]:
@@ -283,11 +287,11 @@ async def test_unknown_keys_do_not_make_the_issuer_busy(issuer: TokenIssuer) -> 
     stranger = TokenIssuer()
     for index in range(20):
         stranger.add_key(f"unknown-{index}")
-        exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+        exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
         assert await exchange.respond(client_message(stranger.token(f"unknown-{index}"))) == REFUSED
     assert issuer.requests == 1
     clock.now_sec = 10
-    exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+    exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
     assert await exchange.respond(client_message(stranger.token("unknown-1"))) == REFUSED
     assert issuer.requests == 2
 
@@ -301,7 +305,7 @@ async def test_last_good_keys_stay(issuer: TokenIssuer, answer: bytes) -> None:
     assert await source.read_again()
     issuer.answer, clock.now_sec = answer, 100
     assert not await source.read_again()
-    exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+    exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
     assert isinstance(await exchange.respond(client_message(issuer.token("one"))), Authenticated)
 
 
@@ -332,7 +336,7 @@ async def test_token_before_any_keys_is_refused() -> None:
     source = KeySetSource("http://127.0.0.1:1/keys", 3600, Clock())
     issuer = TokenIssuer()
     issuer.add_key("one")
-    exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+    exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
     assert await exchange.respond(client_message(issuer.token("one"))) == REFUSED
 
 
