@@ -156,6 +156,17 @@ async def test_stranger_who_sends_anything_else_is_closed(
     assert broker.metrics.frames_refused["unauthenticated"] == 1
 
 
+async def test_endless_api_keys_leave_few_lines(
+    broker: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in range(30_000, 30_050):
+        async with broker.connect() as client:
+            await client.send_bytes(raw_frame(struct.pack(">hhih", key, 0, 1, -1)))
+            assert await ends(client)
+    lines = [line for line in caplog.records if line.name == "kafscale.audit"]
+    assert [line.message for line in lines] == ["authentication failed"]
+
+
 async def test_another_request_than_a_token_is_in_an_illegal_state(broker: InProcessBroker) -> None:
     topics = [MetadataRequest.MetadataRequestTopic(name="topic")]
     ask: tuple[Callable[[Client], Awaitable[int]], ...] = (
