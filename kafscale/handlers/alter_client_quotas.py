@@ -3,7 +3,7 @@
 v1: flexible. Each entity is changed by itself, all its quotas together. Every broker serves it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kafscale.formats.quota_record import QuotaEntity
@@ -11,6 +11,7 @@ from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_messages import AlterClientQuotasRequest, AlterClientQuotasResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.security.audit import changed
 from kafscale.security.quota_rules import entity_of
 from kafscale.serving.config_resources import ALTER_TIMEOUT_MS
 from kafscale.tasks.concurrently import for_each
@@ -41,6 +42,7 @@ async def handle(
         if asked.setdefault(identity, entry) is not entry:
             again.add(identity)
     is_allowed = request.access.allows(Operation.ALTER_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME)
+    altered: list[str] = []
 
     async def alter(identity: _Names) -> _Result:
         entry = asked[identity]
@@ -53,13 +55,27 @@ async def handle(
             await broker.quota_updates.alter(
                 entity, changes, timeout_ms=ALTER_TIMEOUT_MS, validate_only=bool(message.validate_only)
             )
+            altered.append(_text(entity, changes))
             if identity in again:  # named twice: the first is carried out, and this is Kafka's answer
                 raise _invalid("Ignoring duplicate entity")
         except KafkaError as refusal:
             return _result(entry, refusal.code, refusal.message or None)
         return _result(entry, ErrorCode.NONE, None)
 
-    return AlterClientQuotasResponse(entries=await for_each(asked, alter))
+    results = await for_each(asked, alter)
+    if not message.validate_only:
+        changed(request.access.principal, request.client_host, "client quotas altered", altered)
+    return AlterClientQuotasResponse(entries=results)
+
+
+def _text(entity: QuotaEntity, changes: Mapping[str, float | None]) -> str:
+    """The change for an audit line."""
+    names = " ".join(f"{kind}={quoted(name) or '<default>'}" for kind, name in entity.parts())
+    values = ", ".join(
+        f"{quoted(key)} removed" if value is None else f"{quoted(key)}={value:g}"
+        for key, value in changes.items()
+    )
+    return f"{names} ({values})"
 
 
 def _entity(names: _Names) -> QuotaEntity:

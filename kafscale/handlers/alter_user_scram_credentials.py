@@ -4,7 +4,6 @@ The client sends the salted password, of which StoredKey and ServerKey are made 
 once. Each user is changed by itself; every broker serves it.
 """
 
-import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +22,7 @@ from kafscale.protocol.api_messages import (
     AlterUserScramCredentialsResponse,
 )
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.protocol.quoting import quoted
+from kafscale.security.audit import changed
 from kafscale.security.scram import credential_of_salted
 from kafscale.serving.config_resources import ALTER_TIMEOUT_MS
 from kafscale.tasks.concurrently import for_each
@@ -31,8 +30,6 @@ from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
-
-_audit = logging.getLogger("kafscale.audit")
 
 _Deletion = AlterUserScramCredentialsRequest.ScramCredentialDeletion
 _Upsertion = AlterUserScramCredentialsRequest.ScramCredentialUpsertion
@@ -72,15 +69,8 @@ async def handle(
         return _Result(user=name, error_code=ErrorCode.NONE, error_message=None)
 
     results = await for_each(asked, alter)
-    changed = [result.user for result in results if not result.error_code]
-    if changed:
-        shown = ", ".join(quoted(name) for name in changed[:20])
-        extra = {
-            "principal": quoted(str(request.access.principal)),
-            "client": request.client_host,
-            "items": shown if len(changed) <= 20 else f"{shown} and {len(changed) - 20} more",
-        }
-        _audit.info("user credentials changed", extra=extra)
+    done = [result.user for result in results if not result.error_code]
+    changed(request.access.principal, request.client_host, "user credentials changed", done)
     return AlterUserScramCredentialsResponse(throttle_time_ms=0, results=results)
 
 

@@ -9,6 +9,7 @@ from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import DeleteGroupsRequest, DeleteGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.security.audit import changed
 from kafscale.serving.authorization import check_access
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.concurrently import for_each
@@ -22,6 +23,8 @@ async def handle(
 ) -> DeleteGroupsResponse:
     """Delete each group, once however often it is named."""
     results = await for_each(dict.fromkeys(message.groups_names), partial(_delete, broker, request))
+    deleted = [result.group_id for result in results if result.error_code == ErrorCode.NONE]
+    changed(request.access.principal, request.client_host, "groups deleted", deleted)
     return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
 

@@ -15,6 +15,7 @@ from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import DeleteRecordsRequest, DeleteRecordsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.security.audit import changed
 from kafscale.serving import store_deadline
 from kafscale.serving.authorization import denied
 from kafscale.serving.named_once import named_once
@@ -41,16 +42,24 @@ async def handle(
         ((topic.name, topic.partitions) for topic in message.topics), lambda wanted: wanted.partition_index
     )
     refused = await denied(request, Operation.DELETE, ResourceType.TOPIC, named.topics)
+    done: list[str] = []
     topics = await named.answer_each(
-        partial(_delete, broker, deadline_sec, refused),
+        partial(_delete, broker, deadline_sec, refused, done),
         lambda topic, answers: _Topic(name=topic, partitions=answers),
     )
+    changed(request.access.principal, request.client_host, "records deleted", done)
     return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)
 
 
 async def _delete(
-    broker: "Broker", deadline_sec: float, refused: Container[str], topic: str, wanted: _Wanted
+    broker: "Broker",
+    deadline_sec: float,
+    refused: Container[str],
+    done: list[str],
+    topic: str,
+    wanted: _Wanted,
 ) -> _Partition:
+    """`done`: gets what was deleted, for the audit log."""
     if topic in refused:
         return _Partition(
             partition_index=wanted.partition_index,
@@ -64,6 +73,8 @@ async def _delete(
             low_watermark, error_code = await asyncio.shield(deletion)
     except TimeoutError:
         low_watermark, error_code = _NO_LOW_WATERMARK, ErrorCode.REQUEST_TIMED_OUT
+    if error_code is ErrorCode.NONE:
+        done.append(f"{topic}-{wanted.partition_index} before {low_watermark}")
     return _Partition(
         partition_index=wanted.partition_index, low_watermark=low_watermark, error_code=error_code
     )

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import OffsetDeleteRequest, OffsetDeleteResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.security.audit import changed
 from kafscale.serving.authorization import check_access, denied
 from kafscale.serving.error_per_partition import answer_each, partitions_of
 from kafscale.tasks.in_turns import in_turns
@@ -42,6 +43,12 @@ async def handle(
         )
     except KafkaError as refusal:
         return OffsetDeleteResponse(error_code=refusal.code, throttle_time_ms=0, topics=[])
+    done = [
+        f"{topic}-{index} of {message.group_id}"
+        async for (topic, index), code in in_turns(deleted.items())
+        if code is ErrorCode.NONE
+    ]
+    changed(request.access.principal, request.client_host, "offsets deleted", done)
     codes = (
         deleted[one]
         if one is not None

@@ -10,6 +10,7 @@ from kafscale.cluster.feature_updates import FeatureUpdate, UpgradeType
 from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import UpdateFeaturesRequest, UpdateFeaturesResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.security.audit import changed
 from kafscale.serving.authorization import check_access
 
 if TYPE_CHECKING:
@@ -31,15 +32,19 @@ async def handle(
         check_access(request, Operation.ALTER)
         if len(message.feature_updates) > MAX_UPDATES:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"More than {MAX_UPDATES} features in one request.")
+        validate_only = bool(has_type and message.validate_only)
         await broker.features.update(
             [_update(update, has_type) for update in message.feature_updates],
             timeout_ms=message.timeout_ms,
-            validate_only=has_type and message.validate_only,
+            validate_only=validate_only,
         )
     except KafkaError as refusal:
         return UpdateFeaturesResponse(
             error_code=refusal.code, error_message=refusal.message or None, results=[]
         )
+    if not validate_only:
+        done = [f"{update.feature}={update.max_version_level}" for update in message.feature_updates]
+        changed(request.access.principal, request.client_host, "features updated", done)
     updated = message.feature_updates if request.api_version <= _LAST_VERSION_WITH_RESULTS else ()
     return UpdateFeaturesResponse(
         error_code=ErrorCode.NONE,

@@ -6,6 +6,9 @@ from typing import Final
 BURST_LINES: Final = 200
 """So many lines of a kind may come at once; a start or a hand-over writes no more."""
 
+AUDIT_BURST_LINES: Final = 20_000
+"""The same of logins and of administrators' changes: each is a line, also when every client connects again at once."""
+
 LINES_PER_SEC: Final = 10.0
 """So many lines of a kind may come for as long as one likes."""
 
@@ -24,8 +27,8 @@ class _Kind:
 
     __slots__ = ("at_sec", "left_out", "room")
 
-    def __init__(self, now_sec: float) -> None:
-        self.room = float(BURST_LINES)
+    def __init__(self, now_sec: float, room: float) -> None:
+        self.room = room
         self.at_sec = now_sec
         self.left_out = 0
 
@@ -33,7 +36,8 @@ class _Kind:
 class LineLimit:
     """A token bucket for each kind of line. A kind is what its source says, without what a client says."""
 
-    def __init__(self) -> None:
+    def __init__(self, burst_lines: int = BURST_LINES) -> None:
+        self._burst_lines = float(burst_lines)
         self._kinds: dict[Hashable, _Kind] = {}
 
     def admit(self, kind: Hashable, now_sec: float, lines: int = 1) -> int | None:
@@ -43,8 +47,8 @@ class LineLimit:
         """
         if kind not in self._kinds and len(self._kinds) >= MAX_KINDS:
             kind = None
-        state = self._kinds.setdefault(kind, _Kind(now_sec))
-        state.room = min(BURST_LINES, state.room + (now_sec - state.at_sec) * LINES_PER_SEC)
+        state = self._kinds.setdefault(kind, _Kind(now_sec, self._burst_lines))
+        state.room = min(self._burst_lines, state.room + (now_sec - state.at_sec) * LINES_PER_SEC)
         state.at_sec = now_sec
         if state.room < lines:
             state.left_out += 1

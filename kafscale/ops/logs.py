@@ -8,12 +8,14 @@ from datetime import UTC, datetime
 from typing import Final, TextIO
 
 from kafscale.masking import without_credentials
-from kafscale.ops.line_limit import TRACEBACK_LINES, LineLimit
+from kafscale.ops.line_limit import AUDIT_BURST_LINES, TRACEBACK_LINES, LineLimit
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import LogFormat, LogLevel
 
 MAX_TEXT_CHARACTERS: Final = 2_000
 """The longest message and the longest field of a line: a net below what is cut where it is logged."""
+
+_AUDIT: Final = "kafscale.audit"
 
 _OWN_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
@@ -43,12 +45,16 @@ class _LimitedHandler(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._limit = LineLimit()
+        self._audit_limit = LineLimit(AUDIT_BURST_LINES)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write the line, if there is room for it."""
         lines = TRACEBACK_LINES if record.exc_info else 1
         kind = (record.name, record.levelno, str(record.msg))
-        left_out = self._limit.admit(kind, time.monotonic(), lines)
+        # Warnings are of refused clients, who can cause any number.
+        is_audit = record.name == _AUDIT and record.levelno < logging.WARNING
+        limit = self._audit_limit if is_audit else self._limit
+        left_out = limit.admit(kind, time.monotonic(), lines)
         if left_out is None:
             return
         if left_out:

@@ -1,6 +1,7 @@
 """The key set (JWKS, RFC 7517) of tokens' issuers: read from a URL or a file, again and again, off the event loop."""
 
 import asyncio
+import http.client
 import json
 import logging
 import urllib.error
@@ -13,6 +14,7 @@ from joserfc.jwk import Key, KeySet, import_key
 
 from kafscale.errors import KafscaleError
 from kafscale.masking import without_credentials
+from kafscale.protocol.quoting import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +25,8 @@ MIN_INTERVAL_SEC: Final = 10.0
 """Between two readings because of an unknown key: strangers choose the names of keys."""
 RETRY_SEC: Final = 10.0
 """Between two readings on schedule after one that failed."""
+
+_SHOWN_CHARACTERS: Final = 300
 
 
 class KeySetError(KafscaleError):
@@ -58,11 +62,14 @@ def read_bytes(place: str) -> bytes:
     try:
         with urllib.request.urlopen(place, timeout=TIMEOUT_SEC) as answer:
             data: bytes = answer.read(MAX_BYTES + 1)
-    except (OSError, ValueError, urllib.error.URLError) as problem:
+    # What is no HTTP is not an OSError.
+    except (OSError, ValueError, http.client.HTTPException) as problem:
         if isinstance(problem, urllib.error.HTTPError):
             problem.close()  # it has the connection
         reason = getattr(problem, "reason", None) or problem
-        raise KeySetError(f"{without_credentials(place)} cannot be read: {reason}") from None
+        raise KeySetError(
+            f"{without_credentials(place)} cannot be read: {quoted(str(reason), _SHOWN_CHARACTERS)}"
+        ) from None
     if len(data) > MAX_BYTES:
         raise KeySetError(f"{without_credentials(place)} has more than {MAX_BYTES} bytes")
     return data

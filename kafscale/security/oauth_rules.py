@@ -22,7 +22,7 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must say. An empty audience and an issuer None allow any."""
+    """What a token must say. Without an audience it must have none (RFC 7519, 4.1.3); an issuer None allows any."""
 
     audience: tuple[str, ...] = ()
     issuer: str | None = None
@@ -56,6 +56,8 @@ def check_claims(claims: Mapping[str, Any], rules: TokenRules, now_sec: int) -> 
         raise TokenError("the token has no claim 'exp'")
     if expires_sec + rules.skew_sec <= now_sec:
         raise TokenError("the token has expired")
+    if claims.get("iat") is None:
+        raise TokenError("the token has no claim 'iat'")
     for claim in ("iat", "nbf"):
         begins_sec = _time(claims, claim)
         if begins_sec is not None and begins_sec > now_sec + rules.skew_sec:
@@ -77,7 +79,7 @@ def _time(claims: Mapping[str, Any], claim: str) -> float | None:
 
 
 def _check_audience(found: Any, expected: tuple[str, ...]) -> None:
-    if not expected:
+    if not expected and found is None:
         return
     audience = [found] if isinstance(found, str) else found
     if not isinstance(audience, list) or not any(one in expected for one in audience if isinstance(one, str)):

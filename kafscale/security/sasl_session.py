@@ -14,6 +14,7 @@ from kafscale.security.principal import USER, Principal
 from kafscale.security.sasl import Authenticated, AuthenticationError
 
 MIN_REAUTHENTICATION_INTERVAL_MS: Final = 1_000
+_KNOWN_KEYS: Final = frozenset(map(int, ApiKey))
 MAX_API_VERSIONS: Final = 4
 """A client asks again with another version where its first is not served."""
 
@@ -96,8 +97,10 @@ class SaslSession:
             return
         self.state = SaslState.ENDED
         phase = "authentication" if state in (SaslState.TOKENS, SaslState.RAW_TOKENS) else "handshake"
+        # A stranger's number is no text of its own: as many as there are would each have their line in the log.
+        what = f"API key {int(api_key)}" if api_key in _KNOWN_KEYS else "an unknown API"
         raise IllegalStateError(
-            f"unexpected request of API key {api_key} during the SASL {phase}",
+            f"unexpected request of {what} during the SASL {phase}",
             wants_answer=state is SaslState.TOKENS,
         )
 

@@ -121,7 +121,8 @@ def _context(settings: TlsSettings, client_auth: ClientAuth) -> ssl.SSLContext:
     _load_certificate(context, settings)
     context.verify_mode = _VERIFY[client_auth]
     if client_auth is not ClientAuth.NONE:
-        # A resumed session would not show its certificate again: one that has expired would still be let in.
+        # A resumed session would not show its certificate again. Those of TLS 1.2 can be resumed without a ticket:
+        # `certificate_principal` checks the time.
         context.num_tickets = 0
         context.options |= ssl.OP_NO_TICKET
         _load_authorities(context, settings)
@@ -172,6 +173,6 @@ def _expires_at_sec(file: Path) -> float:
     """Of the first certificate, which is the broker's own."""
     try:
         certificate = x509.load_pem_x509_certificates(file.read_bytes())[0]
-    except (ValueError, OSError) as problem:
+    except (ValueError, OSError, x509.InvalidVersion) as problem:
         raise TlsFilesError(f"KAFSCALE_SSL_CERTIFICATE_FILE={file} cannot be read: {problem}") from None
     return certificate.not_valid_after_utc.timestamp()

@@ -77,7 +77,7 @@ class Connection(asyncio.BufferedProtocol):
         self._appending = self._reading_paused = self._ended = self.is_stopping = False
         self._memory = MemoryTurn(host.budget, self._go_on_soon)
         self.mute = Mute(host.metrics.connections, self._unmuted)
-        self.peer_host = ""
+        self.peer_host, self.is_known = "", not protocol.is_sasl
         self._activity = Activity()
         self.connected_at_sec = self._received_sec = self.now_sec()
 
@@ -157,7 +157,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def authenticated(self, principal: Principal) -> None:
         """The client is known: by its certificate, or by SASL."""
-        self.access = self._host.access_of(principal, self.peer_host)
+        self.access, self.is_known = self._host.access_of(principal, self.peer_host), True
 
     # --- frames
 

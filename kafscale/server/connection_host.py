@@ -17,7 +17,10 @@ from kafscale.serving.request_throttle import RequestThrottle
 
 
 class Requester(Protocol):
-    """A connection as the dispatcher sees it."""
+    """A connection as the dispatcher sees it.
+
+    `is_known`: False before a client that must authenticate itself has done so. It uses nobody's quota till then.
+    """
 
     peer_host: str
     listener: ListenerName
@@ -25,6 +28,7 @@ class Requester(Protocol):
     software: ClientSoftware
     access: Access
     mute: Mute
+    is_known: bool
 
     def open_slot(self, api_key: ApiKey, throttle: RequestThrottle | None = None) -> ReplySlot:
         """The place of the reply. `throttle`: of a client with quotas."""

@@ -52,7 +52,7 @@ class SaslSettings:
         "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_AUDIENCE",
         texts(),
         "",
-        "A token must name one of these as its audience; empty for any.",
+        "A token must name one of these as its audience; empty: it must name none, as in Kafka.",
     )
     sasl_oauthbearer_expected_issuer: str | None = derived(
         "KAFSCALE_SASL_OAUTHBEARER_EXPECTED_ISSUER",

@@ -111,6 +111,19 @@ def test_a_line_that_repeats_is_limited(form: LogFormat) -> None:
     assert "another line" in stream.getvalue().splitlines()[-1]
 
 
+def test_audit_lines_of_many_logins_are_complete() -> None:
+    _, stream = logged(LogLevel.INFO, LogFormat.JSON)
+    audit = logging.getLogger("kafscale.audit")
+    for number in range(5_000):
+        audit.info("authentication succeeded", extra={"client": str(number)})
+        audit.warning("authentication failed", extra={"client": str(number)})
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    succeeded = [line["client"] for line in lines if line["message"] == "authentication succeeded"]
+    assert succeeded == [str(number) for number in range(5_000)]
+    # A stranger's failures are bounded.
+    assert len(lines) - len(succeeded) < 1_000
+
+
 @pytest.mark.parametrize("form", LogFormat)
 def test_texts_of_any_length_leave_a_short_line(form: LogFormat) -> None:
     logger, stream = logged(LogLevel.INFO, form)

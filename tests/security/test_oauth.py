@@ -1,5 +1,6 @@
 """OAUTHBEARER: which tokens name a user, what is learnt from those that do not, and keys that are rotated."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -18,12 +19,13 @@ from kafscale.security.oauth_exchange import MAX_TOKEN_CHARACTERS, OAuthExchange
 from kafscale.security.oauth_rules import TokenError, TokenRules, check_claims
 from kafscale.security.oauth_tokens import SignatureVerifier, signed_claims
 from kafscale.security.sasl import Authenticated, AuthenticationError, Challenge
+from tests.support.in_process_broker import until
 from tests.support.token_issuer import AUDIENCE, ISSUER, TokenIssuer, client_message, token_issuer
 
 REFUSED = Challenge(b'{"status":"invalid_token"}')
 NOW_SEC = 1_700_000_000
 OURS = TokenRules(audience=(AUDIENCE,), issuer=ISSUER)
-CLAIMS = {"sub": "alice", "exp": NOW_SEC + 60}
+CLAIMS = {"sub": "alice", "iat": NOW_SEC, "exp": NOW_SEC + 60}
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +62,7 @@ def encoded(part: object) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def accepted(issuer: TokenIssuer, token: str, rules: TokenRules = TokenRules()) -> str:  # noqa: B008
+def accepted(issuer: TokenIssuer, token: str, rules: TokenRules = OURS) -> str:
     claims = signed_claims(token, parse_key_set(issuer.published()))
     return check_claims(claims, rules, int(time.time())).name
 
@@ -103,6 +105,10 @@ def test_claims_that_fit_name_the_user(claims: dict[str, Any], rules: dict[str, 
         ({"iat": NOW_SEC + 31}, {}, "iat"),
         ({"nbf": NOW_SEC + 31}, {}, "nbf"),
         ({"iat": "x"}, {}, "iat"),
+        ({"iat": None}, {}, "iat"),
+        ({"aud": "kafka"}, {}, "audience"),
+        ({"aud": ["kafka"]}, {}, "audience"),
+        ({"aud": []}, {}, "audience"),
         ({"aud": "other"}, {"audience": ("kafka",)}, "audience"),
         ({"aud": {"kafka": 1}}, {"audience": ("kafka",)}, "audience"),
         ({}, {"audience": ("kafka",)}, "audience"),
@@ -122,7 +128,7 @@ def test_claim_that_does_not_fit_is_named(claims: dict[str, Any], rules: dict[st
 
 @pytest.mark.parametrize("key_id", ["one", "rsa"])
 def test_signed_token_names_its_user(keys: TokenIssuer, key_id: str) -> None:
-    assert accepted(keys, keys.token(key_id), OURS) == "alice"
+    assert accepted(keys, keys.token(key_id)) == "alice"
 
 
 def forgeries(issuer: TokenIssuer) -> dict[str, str]:
@@ -281,11 +287,11 @@ async def test_unknown_keys_do_not_make_the_issuer_busy(issuer: TokenIssuer) -> 
     stranger = TokenIssuer()
     for index in range(20):
         stranger.add_key(f"unknown-{index}")
-        exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+        exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
         assert await exchange.respond(client_message(stranger.token(f"unknown-{index}"))) == REFUSED
     assert issuer.requests == 1
     clock.now_sec = 10
-    exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+    exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
     assert await exchange.respond(client_message(stranger.token("unknown-1"))) == REFUSED
     assert issuer.requests == 2
 
@@ -299,15 +305,38 @@ async def test_last_good_keys_stay(issuer: TokenIssuer, answer: bytes) -> None:
     assert await source.read_again()
     issuer.answer, clock.now_sec = answer, 100
     assert not await source.read_again()
-    exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+    exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
     assert isinstance(await exchange.respond(client_message(issuer.token("one"))), Authenticated)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\x15\x03\x03\x00\x02\x02\x50\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: y\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffff\r\n{",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nno size\r\n",
+    ],
+    ids=["nothing", "tls", "headers", "cut off", "no size"],
+)
+async def test_answer_that_is_no_http_keeps_the_keys(issuer: TokenIssuer, raw: bytes) -> None:
+    source = KeySetSource(issuer.url, 0.01, Clock())
+    running = asyncio.create_task(source.run())
+    await until(lambda: source.keys is not None, "the keys are read")
+    issuer.raw, before = raw, issuer.requests
+    await until(lambda: issuer.requests > before + 1 or running.done(), "the keys are read again")
+    assert not running.done()
+    assert source.keys is not None
+    running.cancel()
+    await source.close()
 
 
 async def test_token_before_any_keys_is_refused() -> None:
     source = KeySetSource("http://127.0.0.1:1/keys", 3600, Clock())
     issuer = TokenIssuer()
     issuer.add_key("one")
-    exchange = OAuthExchange(SignatureVerifier(TokenRules(), source, now_ms))
+    exchange = OAuthExchange(SignatureVerifier(OURS, source, now_ms))
     assert await exchange.respond(client_message(issuer.token("one"))) == REFUSED
 
 

@@ -104,7 +104,7 @@ def test_a_swapped_symlink_is_a_change(tmp_path: Path) -> None:
     assert files.contexts is not before
 
 
-@pytest.mark.parametrize("how", ["spoiled", "missing", "other key"])
+@pytest.mark.parametrize("how", ["spoiled", "missing", "other key", "version"])
 def test_a_change_of_no_use_keeps_what_was(tmp_path: Path, how: str) -> None:
     folder, failures = TlsFolder(tmp_path / "tls"), []
     files = TlsFiles(settings(folder), lambda: failures.append(how))
@@ -113,6 +113,8 @@ def test_a_change_of_no_use_keeps_what_was(tmp_path: Path, how: str) -> None:
         folder.spoil()
     elif how == "missing":
         (folder.folder / "tls.crt").unlink()
+    elif how == "version":
+        folder.claim_version(8)
     else:
         key = (TlsFolder(tmp_path / "other").folder / "tls.key").read_bytes()
         (folder.folder / "tls.key").write_bytes(key)

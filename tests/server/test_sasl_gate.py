@@ -13,9 +13,11 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import ProduceResponse
 from kafka.protocol.sasl import SaslHandshakeRequest, SaslHandshakeResponse
 
+from kafscale.formats.quota_record import DEFAULT, QuotaEntity, encode_quotas, quota_key
 from kafscale.metadata import keys
-from kafscale.metadata.store import Delete
+from kafscale.metadata.store import Delete, Put
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.quota_kinds import QuotaKind
 from kafscale.security.access import Access
 from kafscale.security.principal import Principal
 from tests.support import wire
@@ -154,6 +156,33 @@ async def test_stranger_who_sends_anything_else_is_closed(
         with pytest.raises(ConnectionEndedError):
             await (metadata(client) if first == "metadata" else authenticate(client, b"x"))
     assert broker.metrics.frames_refused["unauthenticated"] == 1
+
+
+async def test_strangers_use_nobodys_quota(broker: InProcessBroker) -> None:
+    quotas = encode_quotas({QuotaKind.REQUEST: 1e-6})
+    entity = QuotaEntity(client_id=DEFAULT)
+    stored = await broker.metadata.transact([], [Put(quota_key(entity), quotas)])
+    await broker.process.serving.view.wait_for(stored.revision, keys.QUOTAS)
+    throttled = broker.metrics.throttle(QuotaKind.REQUEST).delay.counts
+    for _ in range(10):
+        async with broker.connect() as client:
+            assert (await api_versions(client)).throttle_time_ms == 0
+    assert not sum(throttled)
+    async with broker.connect() as client:
+        await log_in_plain(client)
+        await metadata(client)
+        assert sum(throttled) == 1
+
+
+async def test_endless_api_keys_leave_few_lines(
+    broker: InProcessBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    for key in range(30_000, 30_050):
+        async with broker.connect() as client:
+            await client.send_bytes(raw_frame(struct.pack(">hhih", key, 0, 1, -1)))
+            assert await ends(client)
+    lines = [line for line in caplog.records if line.name == "kafscale.audit"]
+    assert [line.message for line in lines] == ["authentication failed"]
 
 
 async def test_another_request_than_a_token_is_in_an_illegal_state(broker: InProcessBroker) -> None:

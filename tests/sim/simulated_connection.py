@@ -101,6 +101,7 @@ class BrokerEnd:
         # They compare stored bytes; and a simulation runs no threads.
         self.software = ClientSoftware(has_codecs=True)
         self.access: Access = UNRESTRICTED
+        self.is_known = True
         self.mute = Mute(ConnectionMetrics(), lambda: None)
         self._client = client
         self._listener: SimulatedListener | None = None

@@ -40,9 +40,11 @@ class Scene:
     say: Callable[[str], None]
 
     def leading(self) -> int:
-        """A broker that leads some partition."""
-        leaders = set(self.cluster.leaders(self.topic).values()) & set(self.cluster.live)
-        assert leaders, f"no broker leads {self.topic}"
+        """A broker that leads some partition; after an outage of etcd leases may end once more."""
+        leaders = wait_until(
+            lambda: set(self.cluster.leaders(self.topic).values()) & set(self.cluster.live),
+            f"a broker leads {self.topic}",
+        )
         return self.generator.choice(sorted(leaders))
 
     def a_while(self, least_s: float, most_s: float) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
 
 
 @dataclass(slots=True)
@@ -43,6 +45,14 @@ class TlsFolder:
     def spoil(self) -> None:
         """A certificate that is none."""
         self._write("tls.crt", b"-----BEGIN CERTIFICATE-----\nbroken\n")
+
+    def claim_version(self, number: int) -> None:
+        """The same certificate as one of another version of X.509; OpenSSL takes it."""
+        shown = x509.load_pem_x509_certificates((self.folder / "tls.crt").read_bytes())[0]
+        der, version = shown.public_bytes(Encoding.DER), b"\xa0\x03\x02\x01"
+        before, _, after = der.partition(version)
+        changed = before + version + bytes([number - 1]) + after[1:]
+        self._write("tls.crt", ssl.DER_cert_to_PEM_cert(changed).encode())
 
     def client_context(self, name: str | None = None) -> ssl.SSLContext:
         """A client's context; with `name`, it shows a certificate with CN=name, O=Tests."""

@@ -15,13 +15,17 @@ ISSUER, AUDIENCE = "https://issuer.example", "kafscale"
 
 
 class TokenIssuer:
-    """Keys that can be rotated. `published`: the key set as it is served."""
+    """Keys that can be rotated. `published`: the key set as it is served.
+
+    `answer`: served in place of the key set. `raw`: sent in place of a whole response.
+    """
 
     def __init__(self) -> None:
         self._keys: dict[str, RSAKey | ECKey] = {}
         self.url = ""
         self.requests = 0
         self.answer: bytes | None = None
+        self.raw: bytes | None = None
 
     def add_key(self, key_id: str, kind: str = "EC") -> None:
         parameters: Any = {"kid": key_id}
@@ -76,6 +80,9 @@ def token_issuer(*key_ids: str) -> Iterator[TokenIssuer]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             issuer.requests += 1
+            if issuer.raw is not None:
+                self.wfile.write(issuer.raw)
+                return
             data = issuer.published()
             self.send_response(200)
             self.send_header("Content-Length", str(len(data)))

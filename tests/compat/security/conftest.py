@@ -30,6 +30,7 @@ BAD_CLAIMS: Mapping[str, Mapping[str, Any]] = {
     "expired": {"iat": 1_600_000_000, "exp": 1_600_000_600},
     "for others": {"aud": "others"},
     "of others": {"iss": "https://others.invalid"},
+    "undated": {"iat": None},
 }
 """What is wrong with a token that is signed as it should be."""
 CLIENTS = ("java", "librdkafka", "kafka-python", "aiokafka", "franz-go", "kafkajs", "kcat")
