@@ -39,7 +39,7 @@ def open_sasl(
         timeout_ms=settings.sasl_authentication_timeout_ms,
         max_receive_bytes=settings.sasl_server_max_receive_size,
     )
-    # Strangers do not learn the cluster's id, and every broker knows it.
+    # Untrusted clients do not learn the cluster's id, and every broker knows it.
     decoys = Decoys(hashlib.sha256(b"kafscale decoys " + view.cluster_id.encode()).digest())
     return SaslService(
         settings.sasl_enabled_mechanisms,

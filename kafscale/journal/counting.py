@@ -1,4 +1,4 @@
-"""What a journal's objects alone say: which of its entries are committed (docs/format/journal.md)."""
+"""Counts a journal's committed entries from its objects alone (docs/format/journal.md)."""
 
 from collections.abc import Mapping
 

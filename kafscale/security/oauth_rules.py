@@ -22,7 +22,7 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must say. An empty audience and an issuer None allow any."""
+    """The demands on a token. An empty audience and an issuer None allow any."""
 
     audience: tuple[str, ...] = ()
     issuer: str | None = None

@@ -1,4 +1,4 @@
-"""Keeps the record of a broker's own journal: how far it is committed, for readers and for whoever ends it."""
+"""Keeps the record of a broker's own journal: how far it is committed, for readers and for brokers that end it."""
 
 import asyncio
 import logging
@@ -57,10 +57,10 @@ class JournalProgress:
         """The journal is committed up to this sequence."""
         self._wanted = max(self._wanted, through)
         if not self._is_over and not self._tasks:
-            self._tasks.spawn(self._follow(), f"tell {self._key}")
+            self._tasks.spawn(self._follow(), f"report {self._key}")
 
     async def close(self) -> None:
-        """Stop telling. What was told last stays."""
+        """Stop reporting. The last report stays."""
         await self._tasks.close()
 
     async def _follow(self) -> None:
@@ -75,7 +75,7 @@ class JournalProgress:
                 await self._attempt()
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 # An answer that was lost is found by the next attempt: its compare fails, and shows the record.
-                logger.debug("the journal's progress was not told", extra={"problem": str(problem)})
+                logger.debug("the journal's progress was not stored", extra={"problem": str(problem)})
                 await asyncio.sleep(delay_sec * self._jitter.uniform(0.5, 1.0))
                 delay_sec = min(delay_sec * 2, LAST_RETRY_SEC)
             else:
