@@ -1,4 +1,4 @@
-"""What the chart renders: names, rights, monitors, the export; and that its values say what they are."""
+"""The rendered chart: names, rights, monitors, the export; and that its values say what they are."""
 
 import json
 from pathlib import Path

@@ -177,7 +177,7 @@ async def test_overtaken_broker_joins_at_the_object_store(
 @pytest.mark.parametrize("fault", ERRORS)
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 async def test_a_fault_of_the_metadata_store_is_no_emptiness(call: int, fault: Fault) -> None:
-    """What fails is tried again as a whole, and comes to one cluster."""
+    """A failed creation is tried again as a whole, and comes to one cluster."""
     metadata, objects = MemoryStore(), ControlledStore()
     faulty = FusedMetadataStore(metadata, Fuse(call, fault))
     try:

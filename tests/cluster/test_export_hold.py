@@ -48,7 +48,7 @@ class DoubtfulStore(MemoryStore):
         raise StoreIndeterminateError("no answer in time")
 
     async def deliver(self) -> list[TransactionResult]:
-        """What was on the way arrives now."""
+        """The write that was in flight arrives now."""
         return [await super(DoubtfulStore, self).transact(*request) for request in self.on_the_way]
 
 

@@ -149,7 +149,7 @@ async def test_another_topic_of_the_name_is_not_deleted() -> None:
 
 
 async def mark(plane: ControlPlane, name: str, broker_id: int) -> None:
-    """What a broker leaves that stopped right after it began to delete."""
+    """A topic as a broker leaves it that stopped right after it began to delete."""
     key = keys.topic(name)
     held = await plane.store.get(key)
     assert held is not None

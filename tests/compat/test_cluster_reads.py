@@ -36,7 +36,7 @@ def write(leader: KafscaleBroker, topic: str, *values: bytes, partition: int = 0
 
 
 def fetched(broker: KafscaleBroker, topic: str, offset: int, partition: int = 0, **limits: int) -> Any:
-    """What one Fetch gives of the partition."""
+    """The result of one Fetch of the partition."""
     with wire.connect(broker) as connection:
         wire.introduce(connection)
         return wire.fetch(connection, topic, {partition: offset}, **{"max_wait_ms": 0, **limits})[partition]

@@ -72,7 +72,7 @@ def share(topic: str, *members: FranzMember) -> None:
 
 
 def moves(member: FranzMember) -> list[Row]:
-    """What it said when partitions came or went."""
+    """Its lines about partitions that came or went."""
     return [row for row in member.events() if row.get("partitions")]
 
 

@@ -1,4 +1,4 @@
-"""What no client sends: requests that are cut off, that lie about their lengths, and names of all kinds."""
+"""Requests that no client sends: cut off, with false lengths, and names of all kinds."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ def framed(data: bytes) -> bytes:
 
 
 def is_refused(broker: Peer, data: bytes) -> bool:
-    """Whether the broker ends the connection on which those bytes are a frame."""
+    """True if the broker ends the connection on which those bytes are a frame."""
     with connect(broker) as wire:
         wire.send_bytes(framed(data))
         try:

@@ -1,4 +1,4 @@
-"""What Java's AdminClient sees of consumer groups, and does to them."""
+"""Consumer groups, seen and changed by Java's AdminClient."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What every object store does, whatever it is built on."""
+"""The contract of every object store."""
 
 import asyncio
 import mmap

@@ -65,7 +65,7 @@ class Table:
         return self.checked.group
 
     def is_in(self, state: GroupState) -> bool:
-        """Whether the group is in this state."""
+        """True if the group is in this state."""
         return self.group.state is state
 
     def apply(self, event: Event) -> None:
@@ -219,7 +219,7 @@ class Table:
     # What becomes of them
 
     def waits(self, *reply_ids: int) -> bool:
-        """Whether none of these has been answered."""
+        """True if none of these has been answered."""
         return not any(reply_id in self.checked.answered for reply_id in reply_ids)
 
     def heard(self, reply_id: int, kind: type[Kind]) -> Kind:
@@ -238,7 +238,7 @@ class Table:
 
     @property
     def store_id(self) -> int:
-        """What was asked of the store last."""
+        """The newest request to the store."""
         return max(self.checked.stores)
 
     def stored(self, store_id: int | None = None) -> None:
@@ -246,7 +246,7 @@ class Table:
         self.apply(Stored(now_ms=self.now_ms, store_id=self.store_id if store_id is None else store_id))
 
     def store_fails(self, error_code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """What was asked of the store last did not succeed in time."""
+        """The newest request to the store did not succeed in time."""
         self.apply(StoreFailed(now_ms=self.now_ms, store_id=self.store_id, error_code=error_code))
 
     # Ways to a state

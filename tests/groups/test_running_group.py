@@ -1,4 +1,4 @@
-"""What groups take while they are there and leave when they are gone: memory, timers, tasks; and their clock."""
+"""Resources that groups take and return: memory, timers, tasks; and their clock."""
 
 import asyncio
 import gc

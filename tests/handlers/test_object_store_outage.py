@@ -1,4 +1,4 @@
-"""What clients are told while the object store is away, and that everything goes on when it is back."""
+"""Answers to clients while the object store is away, and that everything goes on when it is back."""
 
 import asyncio
 import contextlib

@@ -43,7 +43,7 @@ def stores(tmp_path: Path) -> Iterator[tuple[Cluster, S3Server]]:
 
 
 def first_records(cluster: Cluster, partition: int) -> list[tuple[int, bytes | None]]:
-    """What a fetch from the start gives; there may be a hole up to the log's end."""
+    """Records of a fetch from the start; there may be a hole up to the log's end."""
     with wire.connect(cluster.brokers[cluster.leaders("t")[partition]]) as connection:
         part = wire.fetch(connection, "t", {partition: 0}, max_wait_ms=1000)[partition]
     assert part.error_code == 0, f"error {part.error_code}"

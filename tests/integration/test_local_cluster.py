@@ -57,12 +57,12 @@ class LocalCluster(ServerProcess):
         self.bootstrap = self.log_text()[told:].partition("bootstrap.servers=")[2].partition("\n")[0]
 
     def end(self) -> None:
-        """What Ctrl-C does."""
+        """Does as Ctrl-C."""
         self.send_signal(signal.SIGINT)
         assert self.wait_exit(40) == 0
 
     def kafscale(self, *arguments: str) -> str:
-        """What the command prints in a shell that read the settings file, as the script advises."""
+        """The command's output in a shell that read the settings file, as the script advises."""
         command = [f'. {self.data / "settings.env"}; exec {Path(sys.executable).parent / "kafscale"} "$@"']
         done = subprocess.run(
             ["sh", "-c", *command, "sh", *arguments],

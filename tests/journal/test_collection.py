@@ -1,4 +1,4 @@
-"""What may be deleted of a journal, and what its objects alone say. The model shows more (`tests/sim/journal`)."""
+"""A journal's deletable entries, and its committed ones by objects alone. More in the model (`tests/sim/journal`)."""
 
 import pytest
 from hypothesis import given

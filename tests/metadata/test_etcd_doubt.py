@@ -1,4 +1,4 @@
-"""What is known of a call whose connection broke, was held, or was never made."""
+"""The known outcome of a call whose connection broke, was held, or was never made."""
 
 import asyncio
 import time

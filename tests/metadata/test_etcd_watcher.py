@@ -1,4 +1,4 @@
-"""What a watch makes of etcd's answers, some of which a healthy etcd rarely gives."""
+"""A watch and etcd's answers, some of which a healthy etcd rarely gives."""
 
 from aetcd import rpc
 

@@ -97,11 +97,11 @@ def test_share_is_sent_twice_while_everything_is_late() -> None:
 
 
 class FailedError(Exception):
-    """What an attempt fails with."""
+    """An attempt's error."""
 
 
 class SpoiltError(Exception):
-    """What an attempt fails with when it is cancelled."""
+    """An attempt's error when it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What counting adds to an object store: calls, bytes and errors under the method's name."""
+"""Counting by an object store: calls, bytes and errors under the method's name."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

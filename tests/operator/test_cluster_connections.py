@@ -46,7 +46,7 @@ class Secrets:
 
 @dataclass
 class Told:
-    """What listeners heard."""
+    """Calls of listeners."""
 
     topics: list[str | None] = field(default_factory=list)
 
@@ -117,7 +117,7 @@ def plain() -> ClusterSpec:
 
 @pytest.fixture
 async def beside(plain: ClusterSpec) -> AsyncIterator[EtcdStore]:
-    """What a broker writes."""
+    """The record that a broker writes."""
     async for store in opened(plain):
         yield store
 

@@ -1,4 +1,4 @@
-"""What a cluster's objects are to be, and which go."""
+"""The wanted objects of a cluster, and those that go."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a cluster's status says of what is seen."""
+"""A cluster's status by what is seen."""
 
 from typing import Any
 

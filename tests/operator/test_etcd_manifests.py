@@ -1,4 +1,4 @@
-"""What the managed etcd's objects say."""
+"""The managed etcd's objects."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is decided of an etcd cluster from one look."""
+"""Decisions about an etcd cluster from one look."""
 
 from collections.abc import Mapping
 from dataclasses import replace

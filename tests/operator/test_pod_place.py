@@ -1,4 +1,4 @@
-"""What a broker asks Kubernetes about its place, and what it makes of the answers."""
+"""A broker's questions to Kubernetes about its place, and its use of the answers."""
 
 from typing import Any
 

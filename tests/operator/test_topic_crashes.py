@@ -139,7 +139,7 @@ async def world() -> AsyncIterator[World]:
 
 
 async def prepare(scene: World, step: str) -> None:
-    """What comes before the step, without any trouble."""
+    """Everything before the step, without any trouble."""
     if step == "make":
         return
     await scene.operator().reconcile(NAMESPACE, "t")

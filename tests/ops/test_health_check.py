@@ -1,4 +1,4 @@
-"""What a HEALTHCHECK is told of a broker."""
+"""A HEALTHCHECK's answer about a broker."""
 
 import subprocess
 import sys

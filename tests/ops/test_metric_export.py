@@ -1,4 +1,4 @@
-"""What a scrape reads: every family of the table, in Prometheus' own grammar."""
+"""A scrape: every family of the table, in Prometheus' own grammar."""
 
 import threading
 from functools import partial

@@ -1,4 +1,4 @@
-"""What is counted, and that counting costs next to nothing and stays bounded."""
+"""Counting is right, costs next to nothing and stays bounded."""
 
 from collections import Counter
 from dataclasses import dataclass

@@ -54,7 +54,7 @@ UNANSWERED = 3  # one for each size: acks=0
 
 
 async def replies_to(stream: bytes, cuts: Sequence[int], count: int) -> list[bytes]:
-    """What a new broker replies when the stream arrives in these pieces."""
+    """The replies of a new broker when the stream arrives in these pieces."""
     async with in_process_broker() as broker:
         await broker.create_topic(TOPIC)
         driven = DrivenConnection(broker)

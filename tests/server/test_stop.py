@@ -1,4 +1,4 @@
-"""What a stopping broker does with those who wait, and a start that comes to nothing."""
+"""A stopping broker and its waiting clients, and a start that comes to nothing."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -1,4 +1,4 @@
-"""What befalls a simulated cluster: deaths, stops, cut networks, late uploads, lost leases, clocks, deletions."""
+"""Troubles of a simulated cluster: deaths, stops, cut networks, late uploads, lost leases, clocks, deletions."""
 
 import asyncio
 import uuid
@@ -92,7 +92,7 @@ class Troubles:
             broker.go_on()
 
     async def _pause_with_a_late_upload(self) -> None:
-        """What it has sent by then arrives when others lead, and perhaps before it wakes."""
+        """Everything sent by then arrives when others lead, and perhaps before it wakes."""
         broker = self._victim()
         if broker is None:
             return
@@ -108,7 +108,7 @@ class Troubles:
             broker.go_on()
 
     async def _pause_with_late_answers(self) -> None:
-        """What it has uploaded by then is committed, and when it hears of that others lead."""
+        """Everything uploaded by then is committed, and when it hears of that others lead."""
         broker = self._victim()
         if broker is None:
             return
@@ -147,7 +147,7 @@ class Troubles:
         self._meanwhile(mend_later())
 
     async def _delete_records(self) -> None:
-        """What every consumer has read goes, at a broker that leads or takes itself for the leader."""
+        """Deletes all that every consumer has read, at a broker that leads or takes itself for the leader."""
         logs = sorted(self._cluster.invariants.logs.values(), key=str)
         if not logs:
             return

@@ -31,7 +31,7 @@ PATIENCE_SEC = 300.0  # virtual ones
 
 @dataclass
 class Outcome:
-    """What became of each value: the entry that acknowledged it, or that it was refused for certain."""
+    """The outcome of each value: the entry that acknowledged it, or that it was refused for certain."""
 
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
@@ -150,7 +150,7 @@ class JournalLife:
         return {sequence: head for sequence, (head, _) in found.items()}
 
     async def check(self) -> None:
-        """What was acknowledged counts, what was refused does not, and the bucket alone says the same."""
+        """Acknowledged values count, refused ones do not, and the bucket alone says the same."""
         (end,) = self.outcome.ends
         assert (await self.record()).ended_at == end
         heads = await self.heads()

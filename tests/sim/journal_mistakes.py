@@ -60,7 +60,7 @@ def progress_ahead_of_what_is_committed(patch: pytest.MonkeyPatch) -> None:
 
 
 def collection_past_the_progress(patch: pytest.MonkeyPatch) -> None:
-    """What is committed is deleted before the record of the journal has it."""
+    """A committed entry is deleted before the record of the journal has it."""
 
     def greedy(record: JournalRecord, through: int, *rest: Any) -> frozenset[int]:
         return collectable(

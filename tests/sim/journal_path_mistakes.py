@@ -154,7 +154,7 @@ def release_without_the_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def hand_over_that_is_not_finished(patch: pytest.MonkeyPatch) -> None:
-    """What could not be published in time stays in the journal of a broker that lives on."""
+    """Records that could not be published in time stay in the journal of a broker that lives on."""
 
     async def not_at_all(self: Leadership, partitions: Iterable[tuple[str, int]]) -> None:
         """Another broker may wait for ever."""
@@ -163,7 +163,7 @@ def hand_over_that_is_not_finished(patch: pytest.MonkeyPatch) -> None:
 
 
 def change_that_forgets_what_came_meanwhile(patch: pytest.MonkeyPatch) -> None:
-    """What is published while a record is written is lost with its change."""
+    """Records that are published while a record is written are lost with its change."""
     truly = RecordWriter.write
 
     async def forgetful(self: RecordWriter, partition: Partition, log: Any, change: Any) -> PartitionRecord:

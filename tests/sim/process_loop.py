@@ -38,7 +38,7 @@ class Process:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing of it runs."""
+        """True if nothing of it runs."""
         return self._held is not None
 
     def stop(self) -> None:

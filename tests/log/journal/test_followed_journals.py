@@ -101,7 +101,7 @@ def test_a_leader_that_reports_nothing_delays_no_read_for_long() -> None:
 
 
 def test_a_leader_that_reports_nothing_delays_one_read() -> None:
-    """What was waited for in vain is not waited for again by each partition that is followed next."""
+    """A wait in vain is not repeated by each partition that is followed next."""
 
     async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
         await stores.flush({0: 3, 1: 3, 2: 3}, is_reported=False)

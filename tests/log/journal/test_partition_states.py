@@ -1,4 +1,4 @@
-"""What is published, for readers of the stores: each head is read once, whatever happens to records meanwhile."""
+"""Published states for readers of the stores: each head is read once, whatever happens to records meanwhile."""
 
 import asyncio
 

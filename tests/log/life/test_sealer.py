@@ -280,7 +280,7 @@ async def test_much_is_sealed_at_a_pace_beside_the_looks(cluster: Cluster) -> No
 @pytest.mark.usefixtures("slow_pace")
 @cluster_scenario()
 async def test_partition_with_much_to_seal_goes_on(cluster: Cluster) -> None:
-    """What comes while its segment is made is for the next look."""
+    """Records that come while their segment is made are for the next look."""
     broker = await leading_broker(cluster)
     for _ in range(2):
         await broker.produce(TOPIC, 0, LARGE)
@@ -419,7 +419,7 @@ async def test_what_a_shorter_segment_leaves_waits_its_own_time(cluster: Cluster
 
 @cluster_scenario(cache_size_bytes=1)
 async def test_a_missing_slice_keeps_no_record_from_being_stored(cluster: Cluster) -> None:
-    """What cannot be sealed stays where it is; the record goes on, and so do the other partitions."""
+    """A slice that cannot be sealed stays where it is; the record goes on, and so do the other partitions."""
     broker = await leading_broker(cluster)
     for index in range(2):
         await broker.produce(TOPIC, index, LARGE)

@@ -1,4 +1,4 @@
-"""What producers hear when another broker has ended the journal: what is certain not to be stored is refused."""
+"""Answers to producers when another broker has ended the journal: what is certain not to be stored is refused."""
 
 import asyncio
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the folder store promises beyond the contract: durability, failures, leftovers, threads."""
+"""Promises of the folder store beyond the contract: durability, failures, leftovers, threads."""
 
 import asyncio
 import errno
@@ -33,7 +33,7 @@ async def store(tmp_path: Path) -> AsyncIterator[LocalStore]:
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What reaches the disk and what becomes visible, in order, with paths relative to the store's folder."""
+    """Writes to the disk and names that become visible, in order, with paths relative to the store's folder."""
     seen: list[str] = []
     fdatasync, fsync, link, replace = os.fdatasync, os.fsync, os.link, os.replace
 

@@ -1,4 +1,4 @@
-"""What can be told from objects alone, and from records and journals."""
+"""The committed entries by objects alone, and by records and journals."""
 
 from collections.abc import Iterator
 
@@ -100,7 +100,7 @@ def rebuilt(state: State, partition: int, mistake: Mistake | None) -> tuple[int,
 
 
 def check(state: State, mistake: Mistake | None) -> None:
-    """What was told is there, and the bucket alone gives exactly what is committed. Raises `ViolationError`."""
+    """Acknowledged entries are there, and the bucket alone gives what is committed. Raises `ViolationError`."""
     for partition in range(len(state.records)):
         log = truth(state, partition)
         again = rebuilt(state, partition, mistake)

@@ -1,4 +1,4 @@
-"""What a leader does: append, acknowledge, tell its progress, consolidate, seal, hand over, collect."""
+"""The steps of a leader: append, acknowledge, report its progress, consolidate, seal, hand over, collect."""
 
 from collections.abc import Iterator
 from dataclasses import replace

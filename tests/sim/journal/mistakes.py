@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Mistake(StrEnum):
-    """What is done wrong."""
+    """The place of a mistake."""
 
     NO_FENCE = "claim by the expired lease alone, without ending the old leader's journal"
     ACK_OUT_OF_ORDER = "acknowledge an entry while one before it is not known to be there"

@@ -1,4 +1,4 @@
-"""What a dump finds in sound and in lying indexes of both versions, alone and beside their segment."""
+"""A dump's findings in sound and in lying indexes of both versions, alone and beside their segment."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""What a dump finds in sound and in damaged segments."""
+"""A dump's findings in sound and in damaged segments."""
 
 from collections.abc import Sequence
 

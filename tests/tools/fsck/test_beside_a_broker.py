@@ -40,7 +40,7 @@ PASSING = {
     OrphanReason.TOPIC_DELETING,
     OrphanReason.TOPIC_DELETED,
 }
-"""What may be seen of a healthy broker at work. There is but one leader: nothing is ever left over."""
+"""Findings that a healthy broker at work may cause. There is but one leader: nothing is ever left over."""
 
 
 class SlowStore(ControlledStore):

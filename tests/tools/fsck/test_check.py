@@ -1,4 +1,4 @@
-"""What a check finds: each kind of damage by its name, each orphan with its reason, and nothing where all is well."""
+"""Findings of a check: each kind of damage by its name, each orphan with its reason, nothing where all is well."""
 
 import struct
 from collections.abc import Awaitable, Callable

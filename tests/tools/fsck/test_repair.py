@@ -1,4 +1,4 @@
-"""What is repaired, and what is not: afterwards a check is clean, and nothing that anybody may refer to is gone."""
+"""Repairs, and what is left alone: afterwards a check is clean, and nothing that a record may refer to is gone."""
 
 from dataclasses import replace
 from typing import Any
@@ -181,7 +181,7 @@ async def test_without_brokers_more_is_deleted() -> None:
 
 
 async def test_a_topic_that_came_back_meanwhile_keeps_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was listed as a leftover is a published segment of the new topic by the time that counts."""
+    """An object that was listed as an orphan is a published segment of the new topic by the time that counts."""
     stores = await with_segments(5, 5)
     leftover, _ = await stores.leave_behind(6)
     original = Reading.list_checkpoints

@@ -1,4 +1,4 @@
-"""What a rebuild decides: which segments are kept, why the others are not, and what the record says then."""
+"""Decisions of a rebuild: which segments are kept, why the others are not, and what the record says then."""
 
 from collections.abc import Sequence
 
