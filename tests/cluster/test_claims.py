@@ -512,7 +512,7 @@ async def test_a_fault_at_any_call_of_giving_up_costs_nothing_but_time(
     assert await held_by(store, broker) == {claim(number).owner_key for number in range(15, 20)}
 
 
-async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> None:
+async def test_stale_claims_are_bound_to_ones_own_lease(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     await first.gain(claims(12))
     await second.gain([claim(12), claim(13)])
@@ -523,7 +523,7 @@ async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> Non
     assert await held_by(store, first) == {"holder/11"}
 
 
-async def test_a_stray_that_another_claims_meanwhile_stays_theirs(store: Watched) -> None:
+async def test_a_stale_claim_that_another_took_meanwhile_stays_theirs(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     await first.gain(claims(2))
 

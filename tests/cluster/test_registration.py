@@ -326,7 +326,7 @@ def test_no_lease_for_claims_until_registered_again() -> None:
     virtually(scenario)
 
 
-def test_the_lease_is_kept_and_its_end_is_told() -> None:
+def test_the_lease_is_kept_and_its_end_is_reported() -> None:
     async def scenario(store: MemoryStore) -> None:
         registration = Registration(store, TTL_SEC)
         await registration.register(BROKER)

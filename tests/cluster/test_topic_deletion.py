@@ -199,7 +199,7 @@ async def test_name_of_a_taken_over_deletion_is_not_free_at_once(broker_id: int)
         assert plane.view.topic("t") is None
 
 
-async def test_a_deletion_that_nobody_has_begun_is_in_no_doubt() -> None:
+async def test_a_deletion_that_was_not_begun_is_in_no_doubt() -> None:
     """The operator marks topics while no broker runs."""
     store, objects = memory_stores()
     async with control_plane(store, objects) as plane:

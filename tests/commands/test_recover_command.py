@@ -92,7 +92,7 @@ def test_one_topic_alone(samples: Path) -> None:
     assert (rest["written"], rest["already_there"]) == (["java-snappy", "java-zstd"], ["orders"])
 
 
-def test_what_is_left_out_damaged_or_missing_is_told(leftovers: Path) -> None:
+def test_everything_left_out_damaged_or_missing_is_reported(leftovers: Path) -> None:
     result = recover(leftovers)
     assert result.exit_code == 0
     assert rows(result)["orders-0"] == ["2", "5", "268", "0", "7", "2", "1", "1", "2", "-"]

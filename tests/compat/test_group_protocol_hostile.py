@@ -105,7 +105,7 @@ def test_truncated_request_closes_only_its_connection(
 
 @pytest.mark.parametrize("filling", [b"\xff", b"\x7f"], ids=["ones", "large lengths"])
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
-def test_a_body_of_garbage_ends_its_connection_and_harms_nobody(
+def test_a_body_of_garbage_ends_only_its_connection(
     group: RawGroup, broker: Peer, name: str, version: int, filling: bytes
 ) -> None:
     (member,) = group.stable(1)

@@ -79,7 +79,7 @@ async def test_handed_over_stable_group_does_not_rebalance(brokers: Brokers) -> 
 
 
 @scenario()
-async def test_sessions_begin_anew_at_the_other_broker_and_end_there(brokers: Brokers) -> None:
+async def test_sessions_begin_again_at_the_other_broker_and_end_there(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
     stays, dies = Member(first, GROUP), Member(first, GROUP)
@@ -128,7 +128,7 @@ async def test_what_another_broker_coordinates_is_not_taken_from_it(brokers: Bro
 
 
 @scenario()
-async def test_offsets_are_told_by_every_broker(brokers: Brokers) -> None:
+async def test_offsets_are_returned_by_every_broker(brokers: Brokers) -> None:
     """librdkafka never asks for them again after NOT_COORDINATOR."""
     first = await brokers.start()
     second = await brokers.beside()

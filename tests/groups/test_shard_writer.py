@@ -236,7 +236,7 @@ async def test_an_idle_writer_holds_no_task() -> None:
     await writer.close()
 
 
-async def test_closing_tells_nobody_that_what_was_under_way_is_done() -> None:
+async def test_closing_does_not_report_writes_in_flight_as_done() -> None:
     store = Watched(max_operations=2)
     writer = await writer_of(store, await claim(store))
     store.hold = asyncio.Event()

@@ -284,7 +284,7 @@ async def test_a_leader_sends_consumers_to_a_broker_of_their_zone() -> None:
 
 
 @on_uvloop
-async def test_nobody_is_sent_to_a_broker_that_is_gone() -> None:
+async def test_no_consumer_is_sent_to_a_broker_that_is_gone() -> None:
     async with pair() as both:
         await both.produce(b"x")
         await both.reader.stop()

@@ -139,7 +139,7 @@ def test_it_serves_survives_a_kill_and_goes_on_with_its_data(tmp_path: Path) -> 
         end_what_it_started(cluster)
 
 
-def test_the_disaster_drill_as_the_page_tells_it(tmp_path: Path) -> None:
+def test_the_disaster_drill_as_the_page_says(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     try:
         cluster.start()
@@ -173,7 +173,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             cluster.close()
 
 
-def test_a_store_that_cannot_go_on_is_told_with_its_error(tmp_path: Path) -> None:
+def test_a_store_that_cannot_go_on_is_reported_with_its_error(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     wal = cluster.data / "etcd" / "member" / "wal"
     wal.mkdir(parents=True)

@@ -182,7 +182,7 @@ def test_bodies_without_a_length_pass(server: Server, client: Client, where: str
     assert client.ask("GET", path) == (200, b"".join(pieces))
 
 
-def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(
+def test_a_client_that_waits_to_send_its_body_gets_continue(
     server: Server, proxy: ObjectStoreProxy
 ) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port), 10) as connection:

@@ -84,7 +84,7 @@ def outside(helm: Helm, **external: Any) -> str:
     return " ".join(said.partition("Clients outside begin at")[2].split())
 
 
-def test_clients_outside_are_told_a_port_that_leads_somewhere(api: KubeApi, helm: Helm) -> None:
+def test_the_port_for_clients_outside_leads_to_the_brokers(api: KubeApi, helm: Helm) -> None:
     balanced = outside(helm)
     assert balanced.startswith("port 9094 of the address of kubectl")
     named = outside(helm, bootstrapHost="k.example.com", hostTemplate="k-{id}.example.com")
@@ -101,7 +101,7 @@ def test_clients_outside_are_told_a_port_that_leads_somewhere(api: KubeApi, helm
         assert "and the node port of" in ported
 
 
-def test_an_autoscaler_that_knows_no_load_is_told_of(helm: Helm) -> None:
+def test_an_autoscaler_that_knows_no_load_is_named(helm: Helm) -> None:
     scaled = direct(autoscaling={"maxReplicas": 3})
     assert "resources.requests.cpu is missing" in helm.install("demo", scaled)
     scaled["directCluster"]["spec"]["brokers"]["resources"] = {"requests": {"cpu": "1"}}

@@ -232,7 +232,7 @@ async def test_without_allowance_a_late_request_is_waited_for() -> None:
 @pytest.mark.parametrize("after_sec", [0.05, FIRST_DELAY_SEC + 0.05])
 @pytest.mark.parametrize("fails_when_cancelled", [False, True])
 @in_virtual_time
-async def test_whoever_is_cancelled_leaves_no_request_behind(
+async def test_a_cancelled_caller_leaves_no_request_behind(
     after_sec: float, fails_when_cancelled: bool
 ) -> None:
     course = Course(takes_sec=60, cancellation_sec=2, fails_when_cancelled=fails_when_cancelled)

@@ -155,14 +155,14 @@ async def test_store_is_seen_away_and_back_in_seconds_without_traffic() -> None:
 
 
 @virtually
-async def test_a_store_that_is_away_while_nobody_calls_is_noticed_too() -> None:
+async def test_a_store_away_without_calls_is_noticed_too() -> None:
     async with watched() as it:
         it.backend.is_away = True
         await it.until(lambda: it.health.refuses_produce, within_sec=30)
 
 
 @virtually
-async def test_a_store_that_nobody_calls_is_only_read_from_and_seldom() -> None:
+async def test_a_store_without_calls_is_only_read_from_and_seldom() -> None:
     async with watched() as it:
         await asyncio.sleep(150)
         assert it.backend.count("put") == 0

@@ -115,7 +115,7 @@ async def test_a_label_that_comes_late_counts(tmp_path: Path) -> None:
     assert await find(kubernetes, tmp_path, asked()) == Place(variables={"KAFSCALE_RACK": "eu-1b"})
 
 
-async def test_a_zone_is_waited_for_while_nobody_answers(tmp_path: Path) -> None:
+async def test_a_zone_is_waited_for_while_the_api_is_silent(tmp_path: Path) -> None:
     """A broker without its zone would stay so until somebody restarts it."""
     kubernetes = Kubernetes({0: AWAY, 900: ZONED})
     assert await find(kubernetes, tmp_path, asked()) == Place(variables={"KAFSCALE_RACK": "eu-1b"})

@@ -79,7 +79,7 @@ async def test_a_stop_lets_a_request_that_was_begun_come_to_its_end() -> None:
 
 
 @on_uvloop
-async def test_a_stopping_broker_reads_nothing_more_and_accepts_nobody() -> None:
+async def test_a_stopping_broker_reads_and_accepts_nothing_more() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client, broker.connect() as other:

@@ -398,7 +398,7 @@ def test_no_text_does_anything_but_load_or_be_refused(variable: str, text: str) 
         assert isinstance(settings, Settings)
 
 
-def test_a_misspelt_setting_is_told_with_the_nearest_names() -> None:
+def test_a_misspelt_setting_is_refused_with_the_nearest_names() -> None:
     lines = unknown_settings(
         {"KAFSCALE_SEGMENTS_BYTES": "1", "KAFSCALE_XYZZY": "1", "HOME": "/", "KAFSCALE_BROKER_ID": "1"}
     )

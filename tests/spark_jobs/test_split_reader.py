@@ -279,7 +279,7 @@ def cut(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("change", [flipped, cut])
-def test_what_was_damaged_on_its_way_is_read_again(
+def test_bytes_damaged_in_flight_are_read_again(
     topic: MemoryTopic, change: Callable[[bytes], bytes]
 ) -> None:
     topic.objects.lie("*000010.kfs", change, times=2)

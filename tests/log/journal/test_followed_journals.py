@@ -187,7 +187,7 @@ def test_catching_up_has_what_came_before_it_was_asked_for() -> None:
     played(scenario)
 
 
-def test_a_look_that_is_under_way_is_not_enough() -> None:
+def test_a_look_in_progress_is_not_enough() -> None:
     """The entry may be stored after the other's look at its place."""
 
     async def scenario(stores: Stores, followed: FollowedPartitions) -> None:

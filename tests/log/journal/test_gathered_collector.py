@@ -120,7 +120,7 @@ async def test_what_no_record_names_is_deleted_after_the_grace() -> None:
 
 
 @in_virtual_time
-async def test_an_object_on_its_way_to_a_record_stays() -> None:
+async def test_an_object_about_to_be_named_stays() -> None:
     """It may be stored long before the records name it: the metadata store may be away."""
     scene = Scene()
     await scene.begin()
@@ -131,7 +131,7 @@ async def test_an_object_on_its_way_to_a_record_stays() -> None:
 
 
 @in_virtual_time
-async def test_what_is_behind_one_on_its_way_waits_with_it() -> None:
+async def test_objects_behind_one_about_to_be_named_wait_with_it() -> None:
     scene = Scene()
     await scene.begin()
     await scene.gathered()

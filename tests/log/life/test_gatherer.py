@@ -243,7 +243,7 @@ async def test_a_partition_that_is_lost_is_reported(cluster: Cluster) -> None:
 
 
 @cluster_scenario()
-async def test_an_object_is_on_its_way_until_records_name_it(cluster: Cluster) -> None:
+async def test_an_object_is_pending_until_records_name_it(cluster: Cluster) -> None:
     """The collector asks for this number: what is below it is named by now, or never."""
     scene = await scene_with_slices(cluster, b"a", b"b")
     seen: list[int] = []

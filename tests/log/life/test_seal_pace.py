@@ -20,7 +20,7 @@ def test_a_debt_is_paid_in_a_minute(debt_bytes: int) -> None:
 
 
 @given(st.integers(1, 1 << 32))
-def test_debt_does_not_grow_for_ever(written_bytes_per_sec: int) -> None:
+def test_debt_does_not_grow_without_limit(written_bytes_per_sec: int) -> None:
     """However fast a broker is written to, there is a debt at which as much is sealed."""
     debt_bytes = 0.0
     for _ in range(20 * int(SPREAD_SEC)):

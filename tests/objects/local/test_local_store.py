@@ -443,7 +443,7 @@ async def test_a_put_that_is_cancelled_before_its_turn_never_happens(tmp_path: P
     await store.close()
 
 
-async def test_closing_waits_for_what_is_under_way(tmp_path: Path, gate: Gate) -> None:
+async def test_closing_waits_for_calls_in_progress(tmp_path: Path, gate: Gate) -> None:
     store = LocalStore(tmp_path)
     putting = asyncio.create_task(store.put_if_absent("n/a", [b"x"]))
     assert await asyncio.to_thread(gate.reached.wait, 60)

@@ -62,7 +62,7 @@ async def test_nothing_is_planned_where_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("level", "version"), [(None, LEGACY_VERSION), (LARGE_SEGMENTS_LEVEL, LARGE_VERSION)]
 )
-async def test_indexes_are_written_anew_in_the_version_of_the_cluster(
+async def test_indexes_are_rebuilt_in_the_version_of_the_cluster(
     level: int | None, version: int
 ) -> None:
     stores = await with_segments(5, 5, 5, 5)
@@ -159,7 +159,7 @@ async def test_a_merge_that_may_still_be_published_is_left() -> None:
     assert merged in await stores.all_keys()
 
 
-async def test_what_somebody_may_need_is_left_even_without_brokers() -> None:
+async def test_objects_that_may_be_needed_are_left_without_brokers() -> None:
     """An upload above the log's end, and what lies in a hole that nothing explains."""
     stores = await with_segments(5, 5, 5)
     record = await stores.record()

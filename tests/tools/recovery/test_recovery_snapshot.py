@@ -273,7 +273,7 @@ async def test_a_topic_of_after_the_snapshot_is_new() -> None:
     assert (await record_of(metadata, "later")).log_end_offset == 3
 
 
-async def test_a_name_that_was_used_anew_is_another_topic() -> None:
+async def test_a_name_that_was_used_again_is_another_topic() -> None:
     """Its leaders have higher epochs and begin below the old topic's end; nothing of the old one applies to it."""
     objects = memory_bucket()
     await put(objects, batch(0, 5, 9))
