@@ -279,7 +279,7 @@ async def test_nothing_is_claimed_once_the_end_of_the_lease_is_raised() -> None:
     store.may_begin.set()
     for _ in range(20):
         await asyncio.sleep(0)
-    assert not gaining.done(), "an attempt is under way yet"
+    assert not gaining.done(), "an attempt is in flight yet"
     store.may_answer.set()
     with pytest.raises(LeaseEndedError):
         await gaining
@@ -376,7 +376,7 @@ class Late(MemoryStore):
     ) -> TransactionResult:
         if operations and self.landing is None:
             self.landing = asyncio.create_task(self._land(compares, operations))
-            raise StoreIndeterminateError("still on its way")
+            raise StoreIndeterminateError("still in flight")
         return await super().transact(compares, operations)
 
     async def _land(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:

@@ -180,7 +180,7 @@ async def test_what_a_stop_cut_short_is_taken_up_at_the_start(broker_id: int) ->
 
 @pytest.mark.parametrize("broker_id", [0, 7])
 async def test_name_of_a_taken_over_deletion_is_not_free_at_once(broker_id: int) -> None:
-    """A request of the broker before, or of this one before its restart, may be on its way.
+    """A request of the broker before, or of this one before its restart, may be in flight.
 
     It would delete what a new topic of the name has.
     """

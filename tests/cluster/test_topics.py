@@ -291,7 +291,7 @@ async def test_losing_creation_leaves_the_winners_partitions() -> None:
         topic = plane.view.topic("t")
         assert topic is not None
         assert topic.partition_count == 2
-        # Two partitions of the loser's first transaction, which the winner wrote anew, and nothing after it.
+        # Two partitions of the loser's first transaction, which the winner wrote again, and nothing after it.
         assert await plane.keys_under(keys.partitions("t")) == [
             keys.partition("t", index) for index in (0, 1)
         ]

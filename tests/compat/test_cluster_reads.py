@@ -43,7 +43,7 @@ def fetched(broker: KafscaleBroker, topic: str, offset: int, partition: int = 0,
 
 
 class Waiting:
-    """A Fetch under way; `reply` waits for its end."""
+    """A Fetch in progress; `reply` waits for its end."""
 
     def __init__(self, broker: KafscaleBroker, topic: str, offsets: dict[int, int], **limits: int) -> None:
         self._connection = wire.Wire(broker.host, broker.port)

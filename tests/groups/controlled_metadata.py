@@ -37,7 +37,7 @@ class Metadata(MemoryStore):
 
     `written`: the operations of each transaction that took effect, without those on shard records. `read`:
     the keys and prefixes that were asked for. `lost_requests`, `lost_answers`: how many of the next
-    transactions are lost on their way there, or back.
+    transactions or their answers are lost in flight.
     """
 
     def __init__(self) -> None:

@@ -49,7 +49,7 @@ def _leaving(members: Sequence[str | LeavingMember]) -> list[LeavingMember]:
 class Table:
     """A group and its clock, checked after every event (checked_group.py).
 
-    Requests that may wait return the reply id; `heard` gives what became of it.
+    Requests that may wait return the reply id; `heard` gives its outcome.
     """
 
     def __init__(self, *, initial_delay_ms: int = INITIAL_DELAY_MS, max_size: int = 2**31 - 1) -> None:
@@ -187,7 +187,7 @@ class Table:
         return self.heard(reply_id, Decided).error_code
 
     def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
-        """LeaveGroup: what became of each."""
+        """LeaveGroup: the outcome of each."""
         reply_id = self.send_leave(*members)
         if self.waits(reply_id):  # The last members hear of it once it is durable.
             self.stored()
@@ -216,7 +216,7 @@ class Table:
         """Another broker has the group."""
         self.apply(Unload(now_ms=self.now_ms))
 
-    # What becomes of them
+    # Their outcome
 
     def waits(self, *reply_ids: int) -> bool:
         """True if none of these has been answered."""

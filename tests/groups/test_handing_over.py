@@ -299,7 +299,7 @@ async def test_shard_lost_to_a_defect_can_be_claimed_again(brokers: Brokers) -> 
 
 @scenario()
 async def test_shards_loading_at_lease_end_are_not_coordinated(brokers: Brokers) -> None:
-    """It would be for ever, with no key that says so: nobody would take it."""
+    """It would be so for good, with no key that says so: no broker would take it."""
     broker = await brokers.prepare()
     with brokers.store.hold("range", keys.groups(SHARD)) as hold:
         claiming = asyncio.create_task(broker.shards.claim([SHARD]))

@@ -170,7 +170,7 @@ async def test_a_fault_at_any_call_delays_and_changes_nothing(call: int, fault: 
 
 
 async def test_a_late_attempt_cannot_undo_what_came_after_it() -> None:
-    """The first attempt is lost on its way, the same is sent again, and the first arrives after the next write."""
+    """The first attempt is lost in flight, the same is sent again, and the first arrives after the next write."""
     store = Watched()
     claimed = await claim(store)
     late: list[tuple[Sequence[Compare], Sequence[Operation]]] = []
@@ -181,7 +181,7 @@ async def test_a_late_attempt_cannot_undo_what_came_after_it() -> None:
     ) -> TransactionResult:
         if not late:
             late.append((compares, operations))
-            raise StoreIndeterminateError("still on its way")
+            raise StoreIndeterminateError("still in flight")
         return await transact(compares, operations)
 
     store.transact = lose_the_first  # type: ignore[method-assign]

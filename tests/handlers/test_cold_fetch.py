@@ -186,7 +186,7 @@ async def test_read_ahead_follows_a_store_read_and_delays_nothing() -> None:
             part = (await client.fetch(topic, {0: 0}, partition_max_bytes=1))[0]
             assert wire.records_in(part.records) == [(0, b"0")]
             await hold.reached()
-            # Who wants it now waits for the read that is under way.
+            # Who wants it now waits for the read that is in flight.
             await client.send_fetch(topic, {0: 1}, partition_max_bytes=1)
         assert wire.records_in((await client.receive_fetch())[0].records) == [(1, b"1")]
         cache, number = broker.process.serving.reader.cache, broker.partition(topic).number

@@ -1,4 +1,4 @@
-"""Produce: every refusal, and what becomes of records between append and reply."""
+"""Produce: every refusal, and the outcome of records between append and reply."""
 
 import gc
 import struct
@@ -555,11 +555,11 @@ async def test_converting_an_old_message_set_delays_no_client(monkeypatch: pytes
 
 
 async def turns_of_others(broker: InProcessBroker, client: Client, frame: bytes) -> int:
-    """How often another client is answered while a request is under way."""
+    """How often another client is answered while a request is in flight."""
     turns = 0
     async with broker.connect() as other:
         await client.send_bytes(frame)
-        await until(lambda: broker.process.basics.listener._requests, "the request is under way")
+        await until(lambda: broker.process.basics.listener._requests, "the request is in flight")
         while broker.process.basics.listener._requests:
             await other.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             turns += 1

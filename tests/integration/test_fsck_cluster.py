@@ -67,7 +67,7 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
         load.start()
     try:
         wait_until(lambda: history.count() > 100, "acknowledgements")
-        cluster.kill(2)  # Leaders change, with flushes, sealing and merges under way.
+        cluster.kill(2)  # Leaders change, with flushes, sealing and merges in progress.
         status, fields = fsck(cluster, "--verify")
         assert (status, problems(fields)) == (CLEAN, [])
         cluster.start(2)

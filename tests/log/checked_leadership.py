@@ -44,7 +44,7 @@ class Store:
         return self.record
 
     def write(self, expected_revision: int, epoch: int, batches: tuple[int, ...] = ()) -> int | None:
-        """Replace the record if it has this revision; returns the new one. Checks what must hold for ever."""
+        """Replace the record if it has this revision; returns the new one. Checks what must always hold."""
         record = self.record
         if record is None or record.revision != expected_revision:
             return None

@@ -123,7 +123,7 @@ class PipelinedLog(RuleBasedStateMachine):
     def lead(self, record: PartitionRecord, is_busy: bool) -> None:
         """A new epoch begins with `record`, in which everything stands that was ever published.
 
-        `is_busy`: it has published already, and more is on its way.
+        `is_busy`: it has published already, and more is in flight.
         """
         self.record = record
         self.leadership = PartitionLeadership(State.LEADING)

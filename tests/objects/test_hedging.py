@@ -1,4 +1,4 @@
-"""A second request beside a slow one: when it is sent, how often, and what becomes of either."""
+"""A second request beside a slow one: when it is sent, how often, and the outcome of either."""
 
 import asyncio
 import random

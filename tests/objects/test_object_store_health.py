@@ -70,7 +70,7 @@ class Watched:
     metrics: Metrics
 
     async def put(self, key: str = "key") -> None:
-        """A call of a client's, whatever becomes of it."""
+        """A call of a client's, whatever happens to it."""
         with contextlib.suppress(StoreUnavailableError):
             await self.store.put(key, [b"x"])
 
@@ -361,7 +361,7 @@ async def test_streamed_object_that_fails_or_is_held_up_counts() -> None:
         with it.backend.hold("put_if_absent_streamed") as hold:
             creating = asyncio.create_task(it.store.put_if_absent_streamed("n/b", chunks(), 1))
             await hold.reached()
-            # Longer than its part that is under way may take: 64 MiB at 4 KiB a millisecond, and crit_ms.
+            # Longer than its part that is in flight may take: 64 MiB at 4 KiB a millisecond, and crit_ms.
             await asyncio.sleep(16.4 + POLICY.crit_ms / 1000)
             it.health.look()
             assert it.health.writes.figures.calls >= 2

@@ -47,7 +47,7 @@ class Kubernetes:
         return self.now_sec - self._began_sec
 
     async def sleep(self, delay_sec: float) -> None:
-        assert self.waited_sec < 3600, "it waits for ever"
+        assert self.waited_sec < 3600, "it waits without end"
         self.slept.append(delay_sec)
         self.now_sec += delay_sec
 

@@ -1,4 +1,4 @@
-"""The gate of SASL listeners: what strangers may send, how each mechanism ends, and what a session allows."""
+"""The gate of SASL listeners: requests of untrusted clients, the end of each mechanism, and what a session allows."""
 
 import asyncio
 import contextlib

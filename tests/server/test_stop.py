@@ -72,7 +72,7 @@ async def test_a_stop_lets_a_request_that_was_begun_come_to_its_end() -> None:
             name="new", num_partitions=50, replication_factor=-1, assignments=[], configs=[]
         )
         await client.send(CreateTopicsRequest(topics=[topic], timeout_ms=PATIENCE_MS, validate_only=False), 7)
-        await until(lambda: broker.process.basics.listener._requests, "the request is under way")
+        await until(lambda: broker.process.basics.listener._requests, "the request is in flight")
         stopping = asyncio.create_task(broker.stop())
         assert (await client.receive(CreateTopicsResponse, 7)).topics[0].error_code == 0
         assert await stopping == EXIT_STOPPED

@@ -330,7 +330,7 @@ class SimulatedCluster:
     # --- the end
 
     def heal(self) -> None:
-        """Nothing goes wrong from now on; what is on its way still arrives."""
+        """Nothing goes wrong from now on; what is in flight still arrives."""
         self.trace.add("the world", "heals")
         for conditions in (self.plan.metadata, self.plan.objects, self.plan.clients):
             conditions.fault_rate = conditions.break_rate = 0.0

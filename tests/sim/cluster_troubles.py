@@ -154,7 +154,7 @@ class Troubles:
         log = self._rng.choice(logs)
         positions = [one.position for one in self._cluster.consumers if one.log is log]
         if not positions and self._cluster.plan.consumers:
-            return  # Those of a topic that was just made anew begin at 0, once the answer to its creation is there.
+            return  # Those of a topic that was just made again begin at 0, once the answer to its creation is there.
         offset = min(positions, default=log.record.log_end_offset)
         led_by = [
             (broker, partition)
@@ -176,7 +176,7 @@ class Troubles:
         broker.process.run(delete(), "delete records")
 
     async def _delay(self) -> None:
-        """Uploads of one broker are slow for a while, so that many of them are under way when something happens."""
+        """Uploads of one broker are slow for a while, so that many of them are in progress when something happens."""
         broker = self._victim()
         if broker is None:
             return

@@ -73,7 +73,7 @@ class JournalLife:
         )
 
     async def run(self) -> Outcome:
-        """Live, be ended, and let all that is on its way arrive."""
+        """Live, be ended, and let all that is in flight arrive."""
         await self.progress.begin()
         async with asyncio.timeout(PATIENCE_SEC), asyncio.TaskGroup() as group:
             for number in range(self.rng.randint(1, 4)):

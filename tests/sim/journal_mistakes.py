@@ -54,7 +54,7 @@ def acknowledgement_out_of_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def progress_ahead_of_what_is_committed(patch: pytest.MonkeyPatch) -> None:
-    """The record of the journal has an entry that may still be on its way."""
+    """The record of the journal has an entry that may still be in flight."""
     truly = JournalProgress.committed
     patch.setattr(JournalProgress, "committed", lambda self, through: truly(self, through + 1))
 

@@ -31,7 +31,7 @@ class Conditions:
 
 
 class Link:
-    """Decides by its randomness what becomes of each call. Calls overtake each other."""
+    """Decides by its randomness the outcome of each call. Calls overtake each other."""
 
     def __init__(self, name: str, rng: random.Random, conditions: Conditions, trace: Trace) -> None:
         self.name = name
@@ -95,7 +95,7 @@ class Link:
                 delay += self.rng.random() * self.conditions.latest_effect
                 self._trace.add(self.name, "is late by", delay, what)
                 self.later(delay, self._arrive, what, action, reply)
-                self._fail_later(timeout, reply, f"{what}: still on its way")
+                self._fail_later(timeout, reply, f"{what}: still in flight")
             case _:
                 again = delay + self.rng.random() * self.conditions.latest_effect
                 self._trace.add(self.name, "says twice, again after", again, what)

@@ -80,7 +80,7 @@ class Record(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """A segment on its way. `is_there`: None until the store has answered, False when something else is."""
+    """A segment in flight. `is_there`: None until the store has answered, False when something else is."""
 
     segment: Stored
     is_there: bool | None = None

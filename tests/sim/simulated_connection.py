@@ -19,7 +19,7 @@ from tests.sim.process_loop import Process
 
 
 class DisconnectedError(Exception):
-    """The connection ended before the reply came: nobody knows what became of the request."""
+    """The connection ended before the reply came: nobody knows the outcome of the request."""
 
 
 class SimulatedListener:

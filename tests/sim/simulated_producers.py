@@ -94,7 +94,7 @@ class Producer(Client):
 
 
 class PlainProducer(Producer):
-    """Sends each batch once, whatever becomes of it."""
+    """Sends each batch once, whatever happens to it."""
 
     promise = Promise.SENT_ONCE
 

@@ -1,4 +1,4 @@
-"""Reading slices of many partitions, whatever becomes of their objects after the read was planned."""
+"""Reading slices of many partitions, whatever happens to their objects after the read was planned."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Reading a split: ahead and in order, whatever becomes of the segments after it was planned."""
+"""Reading a split: ahead and in order, whatever happens to the segments after it was planned."""
 
 import asyncio
 import threading

@@ -216,7 +216,7 @@ async def test_brokers_but_the_first_look_after_their_own() -> None:
 
 @in_virtual_time
 async def test_an_older_journal_of_this_broker_is_a_dead_ones() -> None:
-    """After a new registration, numbers begin again, and nothing is known of what was on its way before."""
+    """After a new registration, numbers begin again, and nothing is known of what was in flight before."""
     scene = Scene()
     await scene.begin()
     await scene.gathered(2)
@@ -261,7 +261,7 @@ def test_nothing_is_deleted_that_may_be_needed(
     looks: list[tuple[set[tuple[str, int]], set[str], set[str], int]],
     step_ms: int,
 ) -> None:
-    """Whatever records name, wherever their leaders write, whoever lives, and whatever is on its way at each look."""
+    """Whatever records name, wherever their leaders write, whoever lives, and whatever is in flight at each look."""
 
     async def play() -> None:
         scene = Scene()

@@ -1,4 +1,4 @@
-"""The loop that stores records and seals: what becomes of slices at a look, and what a failure leaves."""
+"""The loop that stores records and seals: the outcome of slices at a look, and what a failure leaves."""
 
 import asyncio
 import random

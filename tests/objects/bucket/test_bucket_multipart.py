@@ -266,7 +266,7 @@ class TestCompletion:
     async def test_an_error_in_an_answer_that_began_well_is_no_success(
         self, scripted: ScriptedS3, store: BucketStore
     ) -> None:
-        """S3 sends 200 before it knows, and what became of it later."""
+        """S3 sends 200 before it knows, and the outcome of it later."""
         body = b"<Error><Code>InternalError</Code><Message>try again</Message></Error>"
         scripted.upload_scripts["complete"].append(Answer(status=200, body=body))
         await create(store)
@@ -290,7 +290,7 @@ class TestCompletion:
     async def test_a_yes_while_no_object_is_there_is_not_believed(
         self, scripted: ScriptedS3, store: BucketStore
     ) -> None:
-        """versitygw says yes to a second completion while the first is under way, whatever becomes of that."""
+        """versitygw says yes to a second completion while the first is in progress, whatever happens to that."""
         scripted.upload_scripts["complete"].extend([LOST, SAID_TWICE, SAID_TWICE])
         await create(store)
         assert scripted.objects == {KEY: BODY}

@@ -90,7 +90,7 @@ class TestMemory:
 
 
 class TestSlots:
-    """How many requests are under way."""
+    """How many requests are in flight."""
 
     @pytest.mark.parametrize("total", [1, 2, 3, 8, 64])
     async def test_neither_kind_keeps_the_other_out(self, total: int) -> None:

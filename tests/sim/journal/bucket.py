@@ -37,7 +37,7 @@ def replayed(state: State, partition: int, record: Record, end: int) -> tuple[Ke
     log, journal = record.log, state.journals[record.leader]
     is_newest = state.records[partition] == record
     progress = state.progress[record.leader]
-    # Entries up to the position may be on their way: it was claimed while others were. Without them nothing counts.
+    # Entries up to the position may be in flight: it was claimed while others were. Without them nothing counts.
     for sequence in range(min(record.position, progress) + 1, end):
         cell = journal[sequence]
         if not isinstance(cell, Entry) and sequence > progress:

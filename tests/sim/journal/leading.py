@@ -146,7 +146,7 @@ def _tells(state: State, index: int, broker: Broker) -> Iterator[Step]:
 
 
 def in_flight(broker: Broker, partition: int) -> int:
-    """The partition's slices that are on their way, also from a time when the broker led it before."""
+    """The partition's slices that are in flight, also from a time when the broker led it before."""
     return sum(one.partition == partition for sent in broker.sent for one in sent.entry.slices)
 
 

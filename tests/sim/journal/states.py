@@ -71,7 +71,7 @@ class Object(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """An entry on its way."""
+    """An entry in flight."""
 
     sequence: int
     entry: Entry

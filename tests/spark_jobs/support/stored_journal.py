@@ -1,4 +1,4 @@
-"""The journal of a topic's leader, written straight into the stores: entries, and what becomes of their slices."""
+"""The journal of a topic's leader, written straight into the stores: entries, and the outcome of their slices."""
 
 import itertools
 import uuid
