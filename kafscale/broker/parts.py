@@ -14,7 +14,7 @@ from kafscale.broker.stores import journal_place
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.producer_ids import ProducerIds
 from kafscale.cluster.quota_updates import QuotaUpdates
-from kafscale.cluster.quota_watch import apply_quotas
+from kafscale.broker.security import apply_quotas
 from kafscale.cluster.registration import Registration
 from kafscale.cluster.tenure import Tenure
 from kafscale.cluster.topic_deletion import TopicDeletion

@@ -11,7 +11,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log import partition_log
-from kafscale.log.life import seal_pace, seal_planner, segment_life, slice_segments
+from kafscale.log.life import pace, seal_planner, segment_life, slice_segments
 from kafscale.log.life.sealer import Sealer
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
@@ -256,7 +256,7 @@ def slow_pace() -> Iterator[None]:
     """More than a slice is much to seal, and takes ten seconds for each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slice_segments, "IN_MEMORY_BYTES", WORTHWHILE_BYTES * 3 // 2)
-        patch.setattr(seal_pace, "LEAST_BYTES_PER_SEC", WORTHWHILE_BYTES / 10)
+        patch.setattr(pace, "LEAST_BYTES_PER_SEC", WORTHWHILE_BYTES / 10)
         yield
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kafscale.journal.counting import counted_through
+from kafscale.journal.collection import counted_through
 from tests.sim.journal.mistakes import Mistake
 from tests.sim.journal.states import FENCE, SEALED, Entry, Home, Kept, Record, Slice, State
 
