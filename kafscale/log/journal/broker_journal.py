@@ -44,7 +44,7 @@ class BrokerJournal:
     @property
     def progress_lag(self) -> int:
         """Committed entries that the journal's record does not show yet."""
-        return max(0, self.writer.committed_through - self._progress.told)
+        return max(0, self.writer.committed_through - self._progress.reported)
 
     async def settled(self) -> int:
         """Wait until all that is sealed by now is committed or refused; returns the newest committed sequence."""

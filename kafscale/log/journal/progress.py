@@ -40,14 +40,14 @@ class JournalProgress:
         self._ended = ended
         self._revision = ABSENT
         self._wanted = NOTHING_COMMITTED
-        self._told = NOTHING_COMMITTED
+        self._reported = NOTHING_COMMITTED
         self._is_over = False
         self._tasks = TaskOwner()
 
     @property
-    def told(self) -> int:
+    def reported(self) -> int:
         """The newest sequence that the record is known to have, -1 for none."""
-        return self._told
+        return self._reported
 
     async def begin(self) -> None:
         """Create the record; no entry may be put before. Retries until the store answers."""
@@ -64,7 +64,7 @@ class JournalProgress:
         await self._tasks.close()
 
     async def _follow(self) -> None:
-        while self._told < self._wanted and not self._is_over:
+        while self._reported < self._wanted and not self._is_over:
             await self._write()
             await asyncio.sleep(LEAST_INTERVAL_SEC)
 
@@ -88,7 +88,7 @@ class JournalProgress:
             compare = Compare(self._key, self._revision)
             done = await self._metadata.transact([compare], [Put(self._key, encode_journal_record(record))])
             if done.succeeded:
-                self._revision, self._told = done.revision, through
+                self._revision, self._reported = done.revision, through
                 return
             (found,) = done.found
             # A record that was there and is gone is that of a journal which ended long ago.

@@ -58,7 +58,7 @@ async def test_progress_is_stored_once_an_interval_at_most() -> None:
         await asyncio.sleep(LEAST_INTERVAL_SEC / 10)
     await asyncio.sleep(2 * LEAST_INTERVAL_SEC)
     assert await scene.record() == JournalRecord(broker_id=1, progress=99)
-    assert scene.progress.told == 99
+    assert scene.progress.reported == 99
     assert scene.store.transactions < 15
     await scene.progress.close()
 
