@@ -84,7 +84,9 @@ def test_commands_and_options_of_the_operator_exist(tmp_path: Path) -> None:
     assert ours["KAFSCALE_OPERATOR_IMAGE"] == container["image"] == "kafscale:0.1.0"
 
 
-def test_the_operator_watches_the_configured_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_watches_the_configured_namespaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deployment = only(rendered(tmp_path, {"operator": {"watchNamespaces": ["a", "b"]}}), "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     for one in container["env"]:

@@ -231,9 +231,7 @@ def test_rules_of_another_clusters_topics_are_not_applied(deployment: Deployment
     assert deployment.rules() == {}
 
 
-def test_a_write_that_was_undone_is_reported(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_was_undone_is_reported(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = BucketLifecycle.replace
 
     def replace_and_lose(self: BucketLifecycle, rules: Any, before: BucketConfiguration) -> None:

@@ -192,9 +192,7 @@ async def test_a_partition_that_is_led_needs_no_election(
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_of_all_partitions_only_leaderless_ones_are_returned(
-    plane: ControlPlane, version: int
-) -> None:
+async def test_of_all_partitions_only_leaderless_ones_are_returned(plane: ControlPlane, version: int) -> None:
     assert elected(await elect(plane, version, PREFERRED, None)) == {}
     await lose_leader(plane, "aa", 2)
     assert elected(await elect(plane, version, PREFERRED, None)) == {

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.formats.journal_record import JournalRecord
-from kafscale.journal.collection import collectable
-from kafscale.journal.collection import counted_through
+from kafscale.journal.collection import collectable, counted_through
 
 DECLARED = {0: -1, 1: 0, 2: 0, 3: 2, 4: 2}
 

@@ -9,8 +9,7 @@ from kafscale.formats.journal_entry import EntryHead, head_bytes
 from kafscale.formats.journal_keys import entry_key, journal_prefix, parse_entry_key
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
-from kafscale.journal.collection import collectable
-from kafscale.journal.collection import counted_through
+from kafscale.journal.collection import collectable, counted_through
 from kafscale.log.journal.end_journal import JournalEnding, StoredJournal
 from kafscale.log.journal.heads import read_heads
 from kafscale.log.journal.progress import JournalProgress

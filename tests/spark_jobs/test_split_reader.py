@@ -279,9 +279,7 @@ def cut(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("change", [flipped, cut])
-def test_bytes_damaged_in_flight_are_read_again(
-    topic: MemoryTopic, change: Callable[[bytes], bytes]
-) -> None:
+def test_bytes_damaged_in_flight_are_read_again(topic: MemoryTopic, change: Callable[[bytes], bytes]) -> None:
     topic.objects.lie("*000010.kfs", change, times=2)
     assert topic.read(topic.split()) == topic.values
     topic.objects.lie("*000015.kfs", change)

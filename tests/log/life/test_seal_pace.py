@@ -5,8 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.log.life.pace import Pace
-from kafscale.log.life.pace import LEAST_BYTES_PER_SEC, SPREAD_SEC, seal_bytes_per_sec
+from kafscale.log.life.pace import LEAST_BYTES_PER_SEC, SPREAD_SEC, Pace, seal_bytes_per_sec
 from tests.support.virtual_time import run_virtually
 
 

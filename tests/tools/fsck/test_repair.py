@@ -62,9 +62,7 @@ async def test_nothing_is_planned_where_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("level", "version"), [(None, LEGACY_VERSION), (LARGE_SEGMENTS_LEVEL, LARGE_VERSION)]
 )
-async def test_indexes_are_rebuilt_in_the_version_of_the_cluster(
-    level: int | None, version: int
-) -> None:
+async def test_indexes_are_rebuilt_in_the_version_of_the_cluster(level: int | None, version: int) -> None:
     stores = await with_segments(5, 5, 5, 5)
     if level is not None:
         await stores.put(keys.feature(SEGMENT_FORMAT), encode_level(level))
