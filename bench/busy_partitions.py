@@ -1,4 +1,4 @@
-"""What a broker's flushes cost when more and more partitions are written to: `python -m bench.busy_partitions`.
+"""The cost of a broker's flushes when more and more partitions are written to: `python -m bench.busy_partitions`.
 
 One broker on etcd and an S3 server of this machine. A record for every partition is sent several times a second, in
 requests of up to 500 partitions on one connection. Counted: requests to the bucket, revisions of etcd, flushes and
@@ -43,7 +43,7 @@ class Counts:
 
 
 def counts(broker: Kafscale, etcd: str) -> Counts:
-    """What the broker and etcd have counted since their start."""
+    """The counters of the broker and of etcd since their start."""
     samples = [
         sample for family in text_string_to_metric_families(broker.metrics()) for sample in family.samples
     ]

@@ -1,4 +1,4 @@
-"""Credentials in texts for people: in an error or a log line they are somebody else's to read."""
+"""Credentials in texts for people: in an error or a log line other people read them."""
 
 import re
 

@@ -222,7 +222,7 @@ def cluster_spec() -> Schema:
     """
     spec = cluster_schema.spec()
     spec["properties"]["etcd"]["properties"].pop("managed")
-    # Clients' certificates need somebody who signs them.
+    # Clients' certificates need a signer.
     security = spec["properties"]["security"]["properties"]
     for name in ("mutualTls", "clientCaSecret"):
         security.pop(name)

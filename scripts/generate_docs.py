@@ -97,7 +97,7 @@ def supported_apis_table() -> str:
 
 
 def needs_table() -> str:
-    """What each API needs of a client's access, by name."""
+    """The access that each API needs a client to have, by name."""
     return _table(
         ("API", "Resource", "Operation", "When"),
         (row for route in sorted(ROUTES, key=lambda route: route.api.api_name) for row in _needs_rows(route)),

@@ -29,7 +29,7 @@ class Ended:
     lines: tuple[str, ...]
 
     def why(self) -> tuple[str, ...]:
-        """What to look at: a line for each test that failed, or how the run broke off."""
+        """The lines to look at: one for each test that failed, or how the run broke off."""
         if self.status in (ExitCode.OK, ExitCode.NO_TESTS_COLLECTED):
             return ()
         return (

@@ -1,4 +1,4 @@
-"""What `make demo` sends, that the commands take the options that it gives them, and that one Spark runs all."""
+"""Events of `make demo`, that the commands take the options that it gives them, and that one Spark runs all."""
 
 import json
 import os

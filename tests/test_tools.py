@@ -66,7 +66,7 @@ def test_an_unknown_part_is_named(installed: list[str], capsys: pytest.CaptureFi
 
 
 def recipe(target: str, folder: Path) -> str:
-    """What make would run for the target in a fresh checkout."""
+    """The commands that make would run for the target in a fresh checkout."""
     (folder / "Makefile").write_text((REPOSITORY / "Makefile").read_text())
     for needed in ("pyproject.toml", "spark_jobs/pom.xml"):
         (folder / needed).parent.mkdir(exist_ok=True)

@@ -41,8 +41,8 @@ def _groups(stage: Stage) -> Values:
 async def _measure(broker: Broker, plan: Plan) -> list[tuple[str, str, float]]:
     name = f"rebalance of {plan.group_members} members"
     rows = []
-    everybody = [_GROUP] * (plan.group_members + plan.group_rebalances)
-    async with crowd(broker, everybody, session_timeout_ms=_SESSION_TIMEOUT_MS) as crowded:
+    groups = [_GROUP] * (plan.group_members + plan.group_rebalances)
+    async with crowd(broker, groups, session_timeout_ms=_SESSION_TIMEOUT_MS) as crowded:
         members, newcomers = crowded[: plan.group_members], crowded[plan.group_members :]
         await _until_coordinated(newcomers[0])
         begin = time.perf_counter()
@@ -58,13 +58,13 @@ async def _measure(broker: Broker, plan: Plan) -> list[tuple[str, str, float]]:
     return rows
 
 
-async def _until_coordinated(stranger: CrowdMember) -> None:
+async def _until_coordinated(member: CrowdMember) -> None:
     """Kafka creates its topic of offsets when the first coordinator is requested."""
     deadline = time.monotonic() + _COORDINATOR_SECONDS
-    request = FindCoordinatorRequest(key=stranger.group, key_type=0)
-    await stranger.call(request, FindCoordinatorResponse, _FIND_COORDINATOR_VERSION)
-    while (code := await stranger.heartbeat()) != UNKNOWN_MEMBER_ID:
-        assert time.monotonic() < deadline, f"group {stranger.group} has no coordinator: error {code}"
+    request = FindCoordinatorRequest(key=member.group, key_type=0)
+    await member.call(request, FindCoordinatorResponse, _FIND_COORDINATOR_VERSION)
+    while (code := await member.heartbeat()) != UNKNOWN_MEMBER_ID:
+        assert time.monotonic() < deadline, f"group {member.group} has no coordinator: error {code}"
         await asyncio.sleep(_ASK_AGAIN_SECONDS)
 
 

@@ -9,12 +9,11 @@ import uuid
 from functools import partial
 
 from kafscale import clocks
-from kafscale.broker.security import open_sasl, open_token_keys
+from kafscale.broker.security import apply_quotas, open_sasl, open_token_keys
 from kafscale.broker.stores import journal_place
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.producer_ids import ProducerIds
 from kafscale.cluster.quota_updates import QuotaUpdates
-from kafscale.cluster.quota_watch import apply_quotas
 from kafscale.cluster.registration import Registration
 from kafscale.cluster.tenure import Tenure
 from kafscale.cluster.topic_deletion import TopicDeletion

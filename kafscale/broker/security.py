@@ -1,12 +1,14 @@
-"""Makes what authenticates clients of the settings: a part of the composition root."""
+"""Makes what authenticates clients of the settings, and applies their quotas: a part of the composition root."""
 
 import hashlib
 from typing import TYPE_CHECKING
 
 from kafscale import clocks
 from kafscale.cluster.view import ClusterView
+from kafscale.formats.quota_record import decode_quota_key
 from kafscale.metadata import keys
 from kafscale.ops.metrics import Metrics
+from kafscale.security.client_quotas import ClientQuotas
 from kafscale.security.oauth_rules import TokenRules, TokenVerifier
 from kafscale.security.sasl import OAUTHBEARER
 from kafscale.security.sasl_service import SaslLimits, SaslService
@@ -39,7 +41,7 @@ def open_sasl(
         timeout_ms=settings.sasl_authentication_timeout_ms,
         max_receive_bytes=settings.sasl_server_max_receive_size,
     )
-    # Strangers do not learn the cluster's id, and every broker knows it.
+    # Untrusted clients do not learn the cluster's id, and every broker knows it.
     decoys = Decoys(hashlib.sha256(b"kafscale decoys " + view.cluster_id.encode()).digest())
     return SaslService(
         settings.sasl_enabled_mechanisms,
@@ -50,6 +52,19 @@ def open_sasl(
         verifier=None if token_keys is None else _verifier(settings, token_keys),
         allows_plaintext=settings.allow_plaintext,
     )
+
+
+def apply_quotas(view: ClusterView, quotas: ClientQuotas) -> None:
+    """Let the view's quotas apply to this broker's clients, at each change from now on."""
+
+    def changed(key: str) -> None:
+        record = view.quotas.get(key)
+        if record is None:
+            quotas.set(decode_quota_key(key), {})
+        else:
+            quotas.set(*record)
+
+    view.quotas.subscribe(changed)
 
 
 def _verifier(settings: Settings, token_keys: "KeySetSource") -> TokenVerifier:

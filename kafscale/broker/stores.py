@@ -33,7 +33,7 @@ _HOLDER_PATIENCE_SEC: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RequestMeters:
-    """What counts the requests to the bucket, and to the journal bucket: the same where there is none."""
+    """The meters of requests to the bucket and to the journal bucket: one meter if they are the same bucket."""
 
     records: RequestMeter
     journals: RequestMeter

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminateError, StoreUnavailableError
-from kafscale.metadata.read_many import read_many
-from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, Delete, KeyValue, MetadataStore, Put
+from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, Delete, KeyValue, MetadataStore, Put, read_many
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
 logger = logging.getLogger(__name__)

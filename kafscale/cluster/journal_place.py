@@ -1,4 +1,4 @@
-"""Whether the settings and the cluster's marker agree on the bucket that journals lie in.
+"""Checks that the settings and the cluster's marker agree on the bucket of journals.
 
 Without the journal bucket, or with the wrong one, journals would look as if they ended early: acknowledged records
 would be left out. So the marker names the bucket from before the first journal there until after the last one.

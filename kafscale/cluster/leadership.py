@@ -66,7 +66,7 @@ class Journals(Protocol):
         """Where this broker's records of the topic's partitions go from now on; None if there is no such topic."""
 
     async def replays(self, positions: Iterable[JournalPosition]) -> Mapping[str, Replay]:
-        """What the journals at these positions have, by journal id; those of live brokers are left out."""
+        """The journals behind these positions, by journal id; those of live brokers are left out."""
 
 
 class Leadership:

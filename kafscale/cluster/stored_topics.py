@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from kafscale.errors import StoreError
 from kafscale.metadata import keys
-from kafscale.metadata.read_many import read_many
-from kafscale.metadata.store import KeyValue, MetadataStore
+from kafscale.metadata.store import KeyValue, MetadataStore, read_many
 
 _READS_AT_ONCE = 4
 

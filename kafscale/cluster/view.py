@@ -87,7 +87,7 @@ class ClusterView:
         self._coordinator_listeners: Listeners[CoordinatorListener] = Listeners(failures)
         self._features = FinalizedFeatures(self.unreadable)
         self.quotas = WatchedRecords(decode_quotas_of_key, self.unreadable, failures)
-        # A credential that cannot be read lets nobody in: it may be the one that replaced a known password.
+        # A credential that cannot be read lets no client in: it may be the one that replaced a known password.
         self.users = WatchedRecords(decode_user_record, self.unreadable, failures, keeps=False)
         self._tables: Mapping[str, RecordTable] = {
             keys.FEATURES: self._features,

@@ -12,7 +12,7 @@ Record = TypeVar("Record")
 
 
 class RecordTable(Protocol):
-    """What the view needs of the records below a prefix."""
+    """The records below a prefix, as the view uses them."""
 
     def known_keys(self) -> list[str]:
         """The keys that were there."""

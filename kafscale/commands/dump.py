@@ -149,7 +149,7 @@ class Dump:
             tally.add(finding)
             if self._is_shown(finding, kind):
                 self._print(finding, target)
-            self._tell(finding, target, tally)
+            self._report(finding, target, tally)
         if tally.problems > MOST_PROBLEMS_REPORTED:
             self._lines.report(f"{target}: {tally.problems - MOST_PROBLEMS_REPORTED} more problems")
         if self._options.look.verify:
@@ -196,7 +196,7 @@ class Dump:
         for line in lines:
             self._lines.write(line)
 
-    def _tell(self, finding: Finding, target: str, tally: _Tally) -> None:
+    def _report(self, finding: Finding, target: str, tally: _Tally) -> None:
         if isinstance(finding, Problem) and tally.problems <= MOST_PROBLEMS_REPORTED:
             self._lines.report(f"{target}: {finding.text}")
         elif isinstance(finding, Note):

@@ -1,4 +1,4 @@
-"""What `kafscale users` does with the metadata store."""
+"""Reads and writes users in the metadata store, for `kafscale users`."""
 
 import asyncio
 import contextlib

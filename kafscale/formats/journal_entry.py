@@ -31,7 +31,7 @@ _PRODUCER = Struct(">qhiiq")
 
 
 class CellKind(IntEnum):
-    """What an object is. A gathered object has the layout of an entry, under a key of its own."""
+    """The kind of an object. A gathered object has the layout of an entry, under a key of its own."""
 
     ENTRY = 0
     FENCE = 1
@@ -39,7 +39,7 @@ class CellKind(IntEnum):
 
 
 class SliceKind(IntEnum):
-    """What a slice holds: batches of records. Kafka's control batches are to be another kind."""
+    """The contents of a slice: batches of records. Kafka's control batches are to be another kind."""
 
     RECORDS = 0
 
@@ -183,7 +183,7 @@ def head_bytes(name: str, data: Buffer) -> int:
 
 
 def decode_cell(name: str, data: Buffer) -> EntryHead | Fence:
-    """What the object under a journal's key is, from its head; more bytes may follow. `name`: the key, for errors.
+    """The entry or fence under a journal's key, from its head; more bytes may follow. `name`: the key, for errors.
 
     Raises `CorruptDataError`, `UnknownFormatVersionError`.
     """

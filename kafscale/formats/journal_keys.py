@@ -8,7 +8,7 @@ from kafscale.formats.object_keys import SYSTEM_FOLDER, namespace_problem
 
 MAX_SEQUENCE = 2**63 - 1
 JOURNAL_BUCKET_MARK = "x-"
-"""What the id of a journal begins with whose entries lie in the journal bucket: a key says in which bucket it is."""
+"""The prefix of a journal's id if its entries lie in the journal bucket: a key says in which bucket it is."""
 
 _JOURNAL_ID = re.compile(r"[0-9A-Za-z]([0-9A-Za-z-]{0,62}[0-9A-Za-z])?", re.ASCII)
 _ENTRY = re.compile(rf"{SYSTEM_FOLDER}/([^/]+)/journals/([^/]+)/([0-9]{{20}})\.entry", re.ASCII)

@@ -112,23 +112,6 @@ def epoch_of(record: PartitionRecord, offset: int) -> int:
     return epoch
 
 
-def is_published_in(successor: PartitionRecord, ours: PartitionRecord, last_offset: int) -> bool | None:
-    """True if a segment that ends with `last_offset` was published before `successor` was written.
-
-    `ours` is a record of the leader that tried to. None: `successor` is not of a later epoch, so that its epochs do
-    not tell its writer's offsets from ours, or it has forgotten ours.
-    """
-    if successor.leader_epoch <= ours.leader_epoch:
-        return None
-    if last_offset >= successor.log_end_offset:
-        return False
-    epoch = epoch_of(successor, last_offset)
-    if epoch == UNDEFINED_EPOCH:
-        return None
-    # Its start is compared, too: a topic of this name that was created again has the same epochs again.
-    return epoch == ours.leader_epoch and ours.epochs[-1] in successor.epochs
-
-
 def is_same_log(later: PartitionRecord, earlier: PartitionRecord) -> bool:
     """True if `later` may be a later record of `earlier`'s log; False for that of a topic that has the name now.
 

@@ -31,7 +31,7 @@ class ProducerBatch:
 def with_batches(
     batches: tuple[ProducerBatch, ...], newer: Iterable[ProducerBatch]
 ) -> tuple[ProducerBatch, ...]:
-    """What is kept when `newer` were published after `batches`, in this order and in the same epoch.
+    """The batches to keep when `newer` were published after `batches`, in this order and in the same epoch.
 
     A batch that does not begin where the one before it ended begins a new run: the leader that took it had
     forgotten the producer.

@@ -52,8 +52,8 @@ MECHANISMS_BY_NAME: Final[Mapping[str, ScramMechanism]] = {one.sasl_name: one fo
 class ScramCredential:
     """A broker's knowledge of a password: enough to check it, not to log in elsewhere with it.
 
-    `stored_key` and `server_key` are as long as the mechanism's hash. They appear in no `repr`: with `server_key` a
-    stranger could pose as the broker, and with all parts try passwords offline.
+    `stored_key` and `server_key` are as long as the mechanism's hash. They appear in no `repr`: with `server_key`
+    anyone could pose as the broker, and with all parts try passwords offline.
     """
 
     iterations: int

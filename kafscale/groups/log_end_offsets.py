@@ -10,8 +10,7 @@ from kafscale.formats.partition_record import decode_partition_record
 from kafscale.groups.lag import LogEndOffset
 from kafscale.groups.offsets import TopicPartition
 from kafscale.metadata import keys
-from kafscale.metadata.read_many import read_many
-from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store import MetadataStore, read_many
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.tasks.owner import TaskOwner
 

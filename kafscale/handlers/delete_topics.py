@@ -75,7 +75,7 @@ async def _refused(
     refused = await denied(request, Operation.DELETE, ResourceType.TOPIC, asked)
     hidden = await denied(request, Operation.DESCRIBE, ResourceType.TOPIC, asked, quiet=True)
     results = []
-    # That a topic does not exist is told only to those who may describe it.
+    # Only clients that may describe a topic learn that it does not exist.
     for name in [
         name for name in names if name in hidden or (name in refused and broker.view.topic(name) is not None)
     ]:

@@ -1,4 +1,4 @@
-"""What an API needs of its client's access: declared with each route, asked by its handler."""
+"""The access that an API needs its client to have: declared with each route, checked by its handler."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,6 @@
 """How a broker ends the journal of another one, whose lease is gone (docs/format/journal.md).
 
-First it leaps ahead and puts a fence far above: its owner may still write, and faster than anybody can probe, but not
+First it leaps ahead and puts a fence far above: its owner may still write, faster than a broker can probe, but not
 past that. Then it puts fences from the progress upwards where nothing lies, until one is there. Then it reads the
 progress again: a fence at or below it stands where an entry had been collected, and does not count.
 """
@@ -60,7 +60,7 @@ def begun(record: JournalRecord, leap: int = LEAP) -> Ending:
 
 
 def leapt(step: Leap) -> Ending:
-    """A fence lies there, whoever put it: no entry from there on counts any more."""
+    """A fence lies there, of any broker: no entry from there on counts any more."""
     return Probe(step.sequence)
 
 
@@ -75,7 +75,7 @@ def passed(step: Probe) -> Ending:
 
 
 def found_fence(step: Probe) -> Ending:
-    """A fence lies there, whoever put it."""
+    """A fence lies there, of any broker."""
     return Look(step.sequence)
 
 
@@ -92,5 +92,5 @@ def noted(step: Note) -> Ending:
 
 
 def note_failed(step: Note, record: JournalRecord) -> Ending:
-    """The compare failed; `record` as it is now. The owner's progress went on, or somebody else was first."""
+    """The compare failed; `record` as it is now. The owner's progress went on, or another broker was first."""
     return looked(Look(step.sequence), record)

@@ -1,4 +1,4 @@
-"""A broker's own journal: which entries are on their way, which are committed, and whether it was ended.
+"""A broker's own journal: which entries are in flight, which are committed, and whether it was ended.
 
 Entries are put with put-if-absent, and each is put again with the same bytes until it is known what lies there
 (docs/format/journal.md).
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 @dataclass(frozen=True, slots=True)
 class OwnJournal:
     """`next_sequence`: of the entry that is sealed next. `in_flight`: the entries below it that are not committed,
-    oldest first, with True for one that is known to be there. `is_fenced`: somebody ended the journal.
+    oldest first, with True for one that is known to be there. `is_fenced`: another broker ended the journal.
     """
 
     next_sequence: int = 0

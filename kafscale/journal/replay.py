@@ -1,4 +1,4 @@
-"""What a journal holds behind partitions' records: one reading of its heads serves all partitions."""
+"""The slices of a journal behind partitions' records: one reading of its heads serves all partitions."""
 
 import uuid
 from collections import defaultdict
@@ -10,7 +10,7 @@ from kafscale.formats.journal_entry import EntryHead, EntrySlice
 
 
 class EntryMissingError(KafscaleError):
-    """An entry is not there although nobody can have collected it."""
+    """An entry is not there although no broker can have collected it."""
 
     def __init__(self, journal_id: str, sequence: int) -> None:
         super().__init__(

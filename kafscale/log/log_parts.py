@@ -66,7 +66,7 @@ def flush_policy(settings: Settings) -> FlushPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSurroundings:
-    """What the parts need of the broker around them.
+    """The parts' connections to the broker around them.
 
     `lease`: the lease that claims are bound to. `end_lease` is called when the journal of the present registration
     takes no more entries. `unrenewed_ms`: for how long the lease was not renewed.

@@ -3,8 +3,8 @@
 Theory of operation. Batches are appended to the newest `SegmentBuffer` in arrival order, with offsets relative to it.
 A flush *seals* the oldest open buffer as a slice of the journal's next entry: it gets its base offset, where the one
 before it ends, and its bytes are final. Entries are committed in their order, and so are the slices of a partition:
-`published` applies one and notifies the waiters. The record of the metadata store is written later, by whoever has a
-reason to (`record`): it is never on an acknowledgement's way.
+`published` applies one and notifies the waiters. The record of the metadata store is written later, by those who have
+a reason to (`record`), and no acknowledgement waits for it.
 """
 
 from collections import deque

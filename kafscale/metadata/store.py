@@ -147,3 +147,13 @@ class MetadataStore(MetadataReader, Protocol):
 
     async def close(self) -> None:
         """Give back what the backend holds. Nothing may be called afterwards."""
+
+
+async def read_many(store: MetadataStore, keys: Sequence[str]) -> dict[str, KeyValue]:
+    """The entries of `keys` as of one moment, at most `max_operations` of them; absent keys are skipped.
+
+    A transaction without operations, whose compares fail unless every key is absent, returns their values.
+    Raises as `MetadataStore.get`.
+    """
+    result = await store.transact([Compare(key, ABSENT) for key in keys], [])
+    return {found.key: found for found in result.found if found is not None}

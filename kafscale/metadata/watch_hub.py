@@ -28,7 +28,7 @@ class WatchHub:
         return len(self._watchers)
 
     def publish(self, committed: Sequence[Changes]) -> None:
-        """Hand on what became durable, one entry a transaction, in order of revision."""
+        """Pass on durable changes, one entry a transaction, in order of revision."""
         for watcher in self._watchers:
             for changes in committed:
                 watcher.add(changes)

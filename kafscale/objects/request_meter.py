@@ -77,7 +77,7 @@ def shares(slices: Iterable[tuple[str, int]]) -> tuple[Share, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Tariff:
-    """What one operation counts into and costs. Looked up once for a request: an operation is slow to hash."""
+    """The counter and the price of one operation. Looked up once for a request: an operation is slow to hash."""
 
     counts: StoreRequests
     dollars: float

@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 
 class Owned(Protocol):
-    """What a resource owns, as its status names it."""
+    """The objects that a resource owns, as its status names them."""
 
     def fields(self) -> dict[str, Any]:
         """The status fields."""

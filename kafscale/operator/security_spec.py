@@ -71,7 +71,7 @@ class SecuritySpec:
 
     @property
     def has_admin(self) -> bool:
-        """True if there is an administrator: some listener tells one client from another."""
+        """True if there is an administrator: some listener authenticates its clients."""
         return self.protocols != {SecurityProtocol.PLAINTEXT}
 
     @property

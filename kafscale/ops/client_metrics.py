@@ -10,7 +10,7 @@ from kafscale.ops.histogram import Histogram
 
 @dataclass(slots=True, eq=False)
 class RefusalMetrics:
-    """What was refused to clients of one type of resource, by operation."""
+    """Refusals to clients of one type of resource, by operation."""
 
     operations: Counter[str] = counted_by(families.AUTHORIZATION_REFUSALS)
 

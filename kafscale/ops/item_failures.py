@@ -28,7 +28,6 @@ class BackgroundWork(StrEnum):
     GARBAGE = "garbage"
     JOURNALS = "journals"
     KEEPING = "keeping"
-    LOST_OBJECTS = "lost objects"
     OFFSET_EXPIRY = "offset expiry"
     REMOVALS = "removals"
     RETENTION = "retention"

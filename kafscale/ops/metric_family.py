@@ -1,4 +1,4 @@
-"""What one metric is: a row of the tables of metrics."""
+"""The declaration of one metric: a row of the tables of metrics."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

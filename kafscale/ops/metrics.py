@@ -128,11 +128,6 @@ class ApiMetrics:
         if error_code:
             self.errors[error_code] += 1
 
-    def count_error(self, error_code: int) -> None:
-        """Count one more error code of a reply that carries several; `NONE` is not counted."""
-        if error_code:
-            self.errors[error_code] += 1
-
 
 @dataclass(slots=True, eq=False)
 class FlushMetrics:

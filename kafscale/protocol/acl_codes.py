@@ -7,7 +7,7 @@ from typing import Final
 
 
 class ResourceType(IntEnum):
-    """What a rule is about. Kafka's org.apache.kafka.common.resource.ResourceType."""
+    """A type of resource. Kafka's org.apache.kafka.common.resource.ResourceType."""
 
     UNKNOWN = 0
     ANY = 1
@@ -30,7 +30,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What is done with a resource. Kafka's org.apache.kafka.common.acl.AclOperation."""
+    """An operation on a resource. Kafka's org.apache.kafka.common.acl.AclOperation."""
 
     UNKNOWN = 0
     ANY = 1

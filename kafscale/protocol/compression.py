@@ -51,9 +51,6 @@ class Codec(IntEnum):
 CODECS = tuple(Codec)
 """All codecs; the index is the number."""
 
-CODEC_OF_TYPE_NAME = {codec.type_name: codec for codec in Codec} | {"uncompressed": Codec.NONE}
-"""Codec by its name in producers' and topics' `compression.type` (`producer` is not a codec)."""
-
 
 class DecompressedTooLargeError(CorruptDataError):
     """Compressed bytes hold more than the caller allows."""

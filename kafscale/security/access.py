@@ -1,4 +1,4 @@
-"""What one client may do: the only way by which a handler asks."""
+"""The access of one client: the only way by which a handler checks what it may do."""
 
 from collections.abc import Callable
 from typing import Final, Protocol

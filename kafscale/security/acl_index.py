@@ -100,7 +100,7 @@ class AclIndex:
     ) -> Rules | None:
         """The rules for the resource that are about one of `principals` at one of `hosts`.
 
-        None if no rule at all is for the resource, whoever it is about.
+        None if no rule at all, of any principal, is for the resource.
         """
         patterns = self._patterns_of(resource_type, name)
         if not patterns:

@@ -2,7 +2,7 @@
 
 Theory of operation. For a principal at an address and a resource, all rules are looked up once, and every operation
 that they allow becomes one number, which is kept (`Rights`) until any rule changes. A question is then a dictionary
-lookup and a shift. Rules that deny come before rules that allow; who is allowed nothing is refused.
+lookup and a shift. Rules that deny come before rules that allow; a client that no rule allows is refused.
 """
 
 import weakref
@@ -30,7 +30,7 @@ _IMPLYING: Final = tuple(
 
 
 class RefusalReport(Protocol):
-    """Told of each refusal."""
+    """Receives each refusal."""
 
     def refused(
         self,
@@ -48,8 +48,8 @@ class Authorizer:
     """The rules of a cluster and what follows from them. Every method belongs to the event loop's thread.
 
     `super_users`: principals as text, who may do everything. `allow_if_no_acl`: with resources that no rule is
-    about, everybody may do everything (Kafka's `allow.everyone.if.no.acl.found`). Until `replace` has been called it
-    lets nobody in but super users.
+    about, every client may do everything (Kafka's `allow.everyone.if.no.acl.found`). Until `replace` has been called
+    only super users may.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class Authorizer:
 
 
 class _Decisions:
-    """What follows from the rules for one principal at one address, until any rule changes.
+    """Decisions for one principal at one address, which hold until any rule changes.
 
     `hosts`: the texts by which rules may name the address. `kept`: operations by type of resource and name.
     """

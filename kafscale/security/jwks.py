@@ -22,7 +22,7 @@ MAX_BYTES: Final = 1024 * 1024
 MAX_KEYS: Final = 100
 TIMEOUT_SEC: Final = 10.0
 MIN_INTERVAL_SEC: Final = 10.0
-"""Between two readings because of an unknown key: strangers choose the names of keys."""
+"""Between two readings because of an unknown key: untrusted clients choose the names of keys."""
 RETRY_SEC: Final = 10.0
 """Between two readings on schedule after one that failed."""
 

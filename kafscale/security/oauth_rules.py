@@ -22,7 +22,7 @@ class UnknownKeyError(TokenError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRules:
-    """What a token must say. Without an audience it must have none (RFC 7519, 4.1.3); an issuer None allows any."""
+    """The demands on a token. Without an audience it must have none (RFC 7519, 4.1.3); an issuer None allows any."""
 
     audience: tuple[str, ...] = ()
     issuer: str | None = None

@@ -79,7 +79,7 @@ def signed_claims(token: str, keys: KeySet) -> Mapping[str, Any]:
         return jwt.decode(token, key_of, algorithms=list(KEY_TYPES), registry=registry).claims
     except TokenError:
         raise
-    # Broad, because what is parsed is a stranger's; the library's messages may quote the token.
+    # Broad, because what is parsed is an untrusted client's; the library's messages may quote the token.
     except (JoseError, ValueError, TypeError, LookupError, ArithmeticError, RecursionError) as problem:
         raise TokenError(
             f"the token is malformed, or its signature wrong ({type(problem).__name__})"

@@ -18,7 +18,7 @@ class Principal:
 
 
 ANONYMOUS = Principal(USER, "ANONYMOUS")
-"""A client of a listener that authenticates nobody, as in Kafka."""
+"""A client of a listener without authentication, as in Kafka."""
 
 
 def parse_principal(text: str) -> Principal:

@@ -13,7 +13,7 @@ OTHERS: Final[BucketKey] = (b"others", b"others")
 
 
 class Bucket(Protocol):
-    """What a client has used of a limit."""
+    """A client's use of a limit."""
 
     def is_unused(self, limit: float, now_ms: float) -> bool:
         """True if it is as a new one."""

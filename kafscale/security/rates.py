@@ -8,7 +8,7 @@ import math
 from typing import Final, NamedTuple
 
 MAX_DELAY_MS: Final = 2**31 - 1
-"""What a response can carry."""
+"""The longest that a response can carry."""
 
 
 _ROUNDING_MS: Final = 1e-3

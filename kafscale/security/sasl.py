@@ -1,4 +1,4 @@
-"""What mechanisms of SASL have in common: an exchange of tokens that ends with a name or with a failure."""
+"""The common part of SASL's mechanisms: an exchange of tokens that ends with a name or with a failure."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass

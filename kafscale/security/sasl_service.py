@@ -80,7 +80,7 @@ class SaslService:
         return self._checks.waiting_count
 
     def mechanisms(self, protocol: SecurityProtocol) -> tuple[str, ...]:
-        """The mechanisms of a listener with the protocol. PLAIN shows the password to whoever reads along."""
+        """The mechanisms of a listener with the protocol. PLAIN shows the password to anyone who reads the bytes."""
         if protocol.is_tls or self.allows_plaintext:
             return self._mechanisms
         return tuple(name for name in self._mechanisms if name != PLAIN)

@@ -73,13 +73,13 @@ def digest(mechanism: ScramMechanism, data: bytes) -> bytes:
 
 
 class Decoys:
-    """Credentials of users that do not exist, so that a stranger cannot tell them from those that do.
+    """Credentials of users that do not exist, so that an untrusted client cannot tell them from those that do.
 
     The same name has the same salt on every broker of a cluster. No password matches.
     """
 
     def __init__(self, secret: bytes) -> None:
-        """`secret`: the same on every broker of the cluster, and unknown to strangers."""
+        """`secret`: the same on every broker of the cluster, and unknown to untrusted clients."""
         self._secret = secret
 
     def credential(self, mechanism: ScramMechanism, name: str) -> ScramCredential:

@@ -37,7 +37,7 @@ class TlsFilesError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TlsContexts:
-    """What the files gave. `expires_at_sec`: the end of the certificate's validity, seconds since 1970."""
+    """TLS contexts of the files. `expires_at_sec`: the end of the certificate's validity, seconds since 1970."""
 
     with_client_auth: ssl.SSLContext
     without: ssl.SSLContext

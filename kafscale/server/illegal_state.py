@@ -1,7 +1,7 @@
 """The answer to a request of another kind where a client's SASL token is due: ILLEGAL_SASL_STATE, as in Kafka.
 
-Clients that overlook a refused token go on with one of these requests. What no client sends then is not decoded for
-a stranger, and has no answer.
+Clients that overlook a refused token go on with one of these requests. What no client sends then is not decoded
+for an untrusted client, and has no answer.
 """
 
 from typing import Final

@@ -15,6 +15,7 @@ from kafscale.memory.slab import SlabPool
 from kafscale.ops.line_limit import RepeatedLines
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.listeners import SecurityProtocol
+from kafscale.protocol.quota_kinds import QuotaKind
 from kafscale.security.access import AccessFactory, unrestricted
 from kafscale.security.client_quotas import ConnectionQuota
 from kafscale.security.quota_rules import plain_address
@@ -22,8 +23,8 @@ from kafscale.security.rates import Windows
 from kafscale.security.sasl_service import SaslService
 from kafscale.server.connection import Connection
 from kafscale.server.connection_host import ConnectionGate, GatedConnection, HostedConnection
-from kafscale.server.connection_rate import apply_connection_quota
 from kafscale.server.dispatcher import Dispatcher
+from kafscale.server.frame_lanes import share_key
 from kafscale.server.frames import FrameMemory
 from kafscale.server.sasl_gate import SaslGate
 from kafscale.server.tls_transport import TlsServices, TlsTransport
@@ -165,7 +166,7 @@ class Listener:
             )
             return False
         if self._connection_quota.is_set:
-            apply_connection_quota(self._connection_quota, connection, self.metrics)
+            _apply_quota(self._connection_quota, connection, self.metrics)
         return True
 
     def _most_of(self, host: str) -> int:
@@ -264,3 +265,15 @@ def _place(problem: Exception) -> str:
         place = place.tb_next
     where = "" if place is None else f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}"
     return f"{type(problem).__name__} {where}"
+
+
+def _apply_quota(quota: ConnectionQuota, connection: HostedConnection, metrics: Metrics) -> None:
+    """Count a new connection; one too many is not read from, and closed after the throttle time (KIP-612)."""
+    loop, host = asyncio.get_running_loop(), connection.peer_host
+    delay_ms = quota.record(host, share_key(host), loop.time() * 1000)
+    if delay_ms:
+        metrics.throttle(QuotaKind.CONNECTION).observe(delay_ms / 1000)
+        connection.mute.extend(delay_ms)
+        # Not now: the loop begins to read after this, whatever was paused before.
+        loop.call_soon(connection.stop_reading)
+        loop.call_later(delay_ms / 1000, connection.abort)

@@ -26,7 +26,6 @@ class ReplyWriter:
         "_queue",
         "_transport",
         "_unsent",
-        "_unsent_bytes",
         "_writes_soon",
         "is_paused",
     )
@@ -39,7 +38,6 @@ class ReplyWriter:
         self._transport: asyncio.Transport | None = None
         self._peer_host = ""
         self._unsent: list[ReplySlot] = []
-        self._unsent_bytes = 0
         self._writes_soon = False
         self.is_paused = False
 
@@ -99,13 +97,6 @@ class ReplyWriter:
         self.is_paused = False
         self._release_sent()
         self.write()
-
-    def has_moved(self) -> bool:
-        """True if the client has taken some of its replies since the last call."""
-        before_bytes = self._unsent_bytes
-        if self._transport is not None:
-            self._unsent_bytes = self._transport.get_write_buffer_size()
-        return self._unsent_bytes != before_bytes
 
     def stop(self) -> None:
         """Write nothing more."""

@@ -93,7 +93,7 @@ class SaslGate:
         if self._session.state is not SaslState.AUTHENTICATED:
             self._session.end()
 
-    # --- limits of strangers
+    # --- limits of untrusted clients
 
     def _narrow(self) -> None:
         limits = self._service.limits

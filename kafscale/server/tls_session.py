@@ -83,7 +83,7 @@ class TlsSession:
         return self._outgoing.read()
 
     def output(self) -> bytes:
-        """What TLS itself has to send: handshake, alerts, answers to key updates."""
+        """Bytes of TLS itself to send: handshake, alerts, answers to key updates."""
         return self._outgoing.read() if self._outgoing.pending else b""
 
     def end(self) -> bytes:

@@ -258,7 +258,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             return
         if not self._backlog and not self._raw_is_full and len(data) <= ENCRYPTED_AT_ONCE_BYTES:
             self._send(data)
-            self._tell_fullness()
+            self._notify_fullness()
         else:
             self._backlog.append(memoryview(data))
             self._push()
@@ -301,7 +301,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if self._closing and not self._backlog:
             self._close_raw()
         else:
-            self._tell_fullness()
+            self._notify_fullness()
 
     def _next_piece(self) -> Buffer:
         """The next bytes to encrypt: a part of a large buffer, or small ones joined to one record."""
@@ -339,7 +339,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             if self._unsent_control_bytes > _MOST_UNSENT_CONTROL_BYTES:
                 self._refuse("it asks for TLS messages and reads none")
 
-    def _tell_fullness(self) -> None:
+    def _notify_fullness(self) -> None:
         is_full = self._raw_is_full or bool(self._backlog)
         if is_full and not self._inner_is_paused:
             self._inner_is_paused = True

@@ -45,17 +45,17 @@ CLUSTER_OPERATIONS: Final = _bits(
 
 
 def topic_operations(access: "Access", name: str) -> int:
-    """What the client may do with the topic."""
+    """The operations on the topic that the client may do, as bits."""
     return access.operations(ResourceType.TOPIC, name) & TOPIC_OPERATIONS
 
 
 def group_operations(access: "Access", group_id: str) -> int:
-    """What the client may do with the group."""
+    """The operations on the group that the client may do, as bits."""
     return access.operations(ResourceType.GROUP, group_id) & GROUP_OPERATIONS
 
 
 def cluster_operations(access: "Access") -> int:
-    """What the client may do with the cluster; as in Kafka nothing if it must not describe it."""
+    """The operations on the cluster that the client may do, as bits; as in Kafka none if it must not describe it."""
     allowed = access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
     return allowed & CLUSTER_OPERATIONS if allowed >> Operation.DESCRIBE & 1 else 0
 

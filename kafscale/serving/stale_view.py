@@ -58,7 +58,7 @@ class StaleView:
         return self._contact.is_lost and len(self._metadata_brokers.brokers()) > 1
 
     def sends_away_from(self, partitions: Iterable[Partition]) -> bool:
-        """True if who waits for records of these partitions should look for another broker."""
+        """True if waiters for records of these partitions should look for another broker."""
         return self.sends_away() and not all(map(self._goes_on, partitions))
 
     def _goes_on(self, partition: Partition) -> bool:

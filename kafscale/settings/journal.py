@@ -15,7 +15,7 @@ class JournalBucketUse(StrEnum):
 
 
 class SingleZone(StrEnum):
-    """What happens where journals would lie in one zone only."""
+    """The treatment of journals that would lie in one zone only."""
 
     REFUSE = "refuse"
     ACCEPT = "accept"

@@ -116,7 +116,7 @@ def address_limits(high: int) -> Kind[AddressLimits]:
 
 
 class ClientAuth(StrEnum):
-    """Whether clients of an SSL listener show a certificate, as Kafka's `ssl.client.auth`."""
+    """The demand that clients of an SSL listener show a certificate, as Kafka's `ssl.client.auth`."""
 
     NONE = "none"
     REQUESTED = "requested"

@@ -38,7 +38,7 @@ class RunningSettings:
         "KAFSCALE_SHUTDOWN_LINGER_MS",
         integer(0, 3_600_000),
         "3000",
-        "How long a broker that has handed everything over goes on telling its clients so: some take the end of "
+        "How long a broker that has handed everything over goes on showing its clients so: some take the end of "
         "their connection for an error. It ends with the last connection.",
     )
     metrics_token_file: Path | None = derived(

@@ -56,7 +56,7 @@ class WritingSettings:
         "KAFSCALE_FLUSHES_IN_FLIGHT",
         integer(1, 64),
         "4",
-        "How many flushes may be on their way at the same time; they are acknowledged in their order.",
+        "How many flushes may be in flight at the same time; they are acknowledged in their order.",
     )
     seal_interval_ms: int | None = derived(
         "KAFSCALE_SEAL_INTERVAL_MS",

@@ -285,7 +285,7 @@ _JOURNAL: Final = Row(
             "Entries in flight, and committed ones that others do not know of",
             Unit.COUNT,
             (gauge("kafscale_journal_entries_in_flight", "pod"), "{{pod}} in flight"),
-            (gauge("kafscale_journal_progress_lag_entries", "pod"), "{{pod}} not told"),
+            (gauge("kafscale_journal_progress_lag_entries", "pod"), "{{pod}} not reported"),
         ),
         lines(
             "Slices that wait to be sealed",

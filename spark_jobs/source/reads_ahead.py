@@ -39,7 +39,7 @@ class Arrival(NamedTuple):
     arrived: Future[int]
 
     def bytes(self) -> memoryview:
-        """What was read, valid until the next range is requested. Raises the store's errors."""
+        """The bytes read, valid until the next range is requested. Raises the store's errors."""
         return self.slab.view[: self.arrived.result()]
 
 

@@ -25,7 +25,7 @@ from spark_jobs.source.stored_batches import StoredBatches
 logger = logging.getLogger(__name__)
 
 ReadPart = Callable[[Split], Generator[StoredBatches, None, None]]
-"""Reads a split of one partition, whatever became of it since it was planned."""
+"""Reads a split of one partition, also if its objects were replaced since it was planned."""
 
 
 def shared_batches(
@@ -63,7 +63,7 @@ class _SharedReader:
         self._lost: dict[int, ObjectNotFoundError] = {}
 
     def batches(self) -> Generator[StoredBatches, None, None]:
-        """What is where it was when the split was planned."""
+        """The batches that are where they were when the split was planned."""
         wanted = [(read, ByteRange(read.object_key, read.start, read.length)) for read in self._split.reads]
         with closing(reads_ahead(self._stores, self._pool, wanted)) as reads:
             for read, arrival in reads:
@@ -93,7 +93,7 @@ class _SharedReader:
             yield batches
 
     def planned_again(self) -> list[AnySplit]:
-        """What is left, where it is now: slices may have been sealed or gathered, or have expired.
+        """Splits of the rest, where it is now: slices may have been sealed or gathered, or have expired.
 
         Raises the problem if a partition is still as planned, `ExpiredRangeError`.
         """

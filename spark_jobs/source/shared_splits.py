@@ -58,7 +58,7 @@ AnySplit = Split | SharedSplit
 
 
 def parts_of(split: AnySplit) -> tuple[Split, ...]:
-    """What the split has of each partition."""
+    """The split's parts, one for each partition."""
     return (split,) if isinstance(split, Split) else split.parts
 
 

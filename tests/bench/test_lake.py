@@ -1,4 +1,4 @@
-"""What the lake benchmark counts, and its stand-in for a data source that costs nothing."""
+"""The counts of the lake benchmark, and its stand-in for a data source that costs nothing."""
 
 import os
 import subprocess

@@ -12,7 +12,7 @@ _SIZE = 256 * 1024
 
 
 def _is_cached(path: Path) -> bool:
-    """Whether the file's first page can be read without waiting for the disk."""
+    """True if the file's first page can be read without waiting for the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.preadv(descriptor, [bytearray(4096)], 0, os.RWF_NOWAIT)

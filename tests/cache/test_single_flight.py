@@ -50,7 +50,7 @@ async def test_another_key_and_a_later_time_are_other_calls() -> None:
 
 
 @on_uvloop
-async def test_an_error_is_everybodys_and_is_not_remembered() -> None:
+async def test_an_error_reaches_all_callers_and_is_not_kept() -> None:
     flights: SingleFlight[str, str] = SingleFlight()
     call, second = Call(), Call()
     tasks = [await asking(flights, "key", call) for _ in range(3)]
@@ -75,7 +75,7 @@ async def test_a_caller_that_is_cancelled_does_not_cancel_the_others() -> None:
 
 
 @on_uvloop
-async def test_an_error_after_every_caller_has_gone_is_nobodys() -> None:
+async def test_an_error_without_callers_is_not_raised() -> None:
     flights: SingleFlight[str, str] = SingleFlight()
     call = Call()
     task = await asking(flights, "key", call)
@@ -86,7 +86,7 @@ async def test_an_error_after_every_caller_has_gone_is_nobodys() -> None:
 
 
 @on_uvloop
-async def test_close_ends_what_is_under_way() -> None:
+async def test_close_ends_calls_in_progress() -> None:
     flights: SingleFlight[str, str] = SingleFlight()
     call = Call()
     task = await asking(flights, "key", call)

@@ -1,4 +1,4 @@
-"""What must be true of every expression in rules and dashboards, whatever it is for."""
+"""Checks that every expression in rules and dashboards must pass."""
 
 import re
 from collections.abc import Iterator, Mapping, Set
@@ -63,7 +63,7 @@ _VALUES: Final[Mapping[tuple[str, str], Set[str]]] = {
 
 
 def problems(expression: str, more_labels: Set[str] = frozenset()) -> Iterator[str]:
-    """What is wrong with it; nothing where it is right. `more_labels`: those that every series has besides."""
+    """The problems of an expression; none if it is right. `more_labels`: those that every series has besides."""
     for selector in selectors(expression):
         if selector.metric not in KNOWN:
             yield f"there is no metric {selector.metric}"

@@ -9,7 +9,7 @@ from kafscale.ops.metric_families import Family, MetricType
 from spark_jobs.job import metric_families as of_exports
 
 TARGET_LABELS: Final = frozenset({"job", "namespace", "cluster", "component", "pod"})
-"""What a scrape adds: see the chart's monitors."""
+"""Labels that a scrape adds: see the chart's monitors."""
 
 ETCD: Final = (
     Family(name="etcd_server_has_leader", type=MetricType.GAUGE, documentation=""),

@@ -1,4 +1,4 @@
-"""What a PromQL expression asks for, by a real parser: series, labels, and which functions they go through."""
+"""The series, labels and functions that a PromQL expression uses, by a real parser."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

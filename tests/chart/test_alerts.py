@@ -120,7 +120,7 @@ def test_there_is_a_case_for_each_alert() -> None:
 
 @pytest.fixture(scope="module")
 def evaluation(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What promtool says of all cases: it takes longer to start than to evaluate one."""
+    """promtool's report of all cases: it takes longer to start than to evaluate one."""
     skip_without_promtool()
     folder = tmp_path_factory.mktemp("rules")
     files = []

@@ -28,7 +28,7 @@ def _asked(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _series(selector: Selector) -> Iterator[dict[str, str]]:
-    """What matches it, of two pods."""
+    """The series that match it, of two pods."""
     kind, labels = KNOWN[selector.metric]
     chosen = dict.fromkeys(labels, "some")
     for matcher in selector.matchers:

@@ -178,7 +178,7 @@ def node_reader(cluster: ClusterSpec) -> Manifest | None:
 
 
 def operators(cluster: ClusterSpec, replicas: int | None) -> list[Manifest]:
-    """What the operator makes of it."""
+    """The operator's objects for it."""
     scaled = cluster.brokers.autoscaling
     count = scaled.max_replicas if scaled else replicas or 0
     stateful_set = broker_set(cluster, cluster.image or IMAGE)

@@ -1,4 +1,4 @@
-"""What docs/kubernetes.md tells people to apply and to type is legal."""
+"""Manifests and commands of docs/kubernetes.md are legal."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What the chart renders: names, rights, monitors, the export; and that its values say what they are."""
+"""The rendered chart: names, rights, monitors, the export; and that its values say what they are."""
 
 import json
 from pathlib import Path
@@ -84,7 +84,9 @@ def test_commands_and_options_of_the_operator_exist(tmp_path: Path) -> None:
     assert ours["KAFSCALE_OPERATOR_IMAGE"] == container["image"] == "kafscale:0.1.0"
 
 
-def test_the_operator_watches_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_operator_watches_the_configured_namespaces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     deployment = only(rendered(tmp_path, {"operator": {"watchNamespaces": ["a", "b"]}}), "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     for one in container["env"]:
@@ -132,7 +134,7 @@ def test_no_right_is_for_everything(tmp_path: Path) -> None:
                 assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
 
 
-def test_accounts_and_rights_may_be_made_by_somebody_else(tmp_path: Path) -> None:
+def test_accounts_and_rights_may_be_made_outside_the_chart(tmp_path: Path) -> None:
     manifests = rendered(
         tmp_path,
         {

@@ -279,7 +279,7 @@ async def test_nothing_is_claimed_once_the_end_of_the_lease_is_raised() -> None:
     store.may_begin.set()
     for _ in range(20):
         await asyncio.sleep(0)
-    assert not gaining.done(), "an attempt is under way yet"
+    assert not gaining.done(), "an attempt is in flight yet"
     store.may_answer.set()
     with pytest.raises(LeaseEndedError):
         await gaining
@@ -376,7 +376,7 @@ class Late(MemoryStore):
     ) -> TransactionResult:
         if operations and self.landing is None:
             self.landing = asyncio.create_task(self._land(compares, operations))
-            raise StoreIndeterminateError("still on its way")
+            raise StoreIndeterminateError("still in flight")
         return await super().transact(compares, operations)
 
     async def _land(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
@@ -512,7 +512,7 @@ async def test_a_fault_at_any_call_of_giving_up_costs_nothing_but_time(
     assert await held_by(store, broker) == {claim(number).owner_key for number in range(15, 20)}
 
 
-async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> None:
+async def test_stale_claims_are_bound_to_ones_own_lease(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     await first.gain(claims(12))
     await second.gain([claim(12), claim(13)])
@@ -523,7 +523,7 @@ async def test_strays_are_what_is_bound_to_ones_own_lease(store: Watched) -> Non
     assert await held_by(store, first) == {"holder/11"}
 
 
-async def test_a_stray_that_another_claims_meanwhile_stays_theirs(store: Watched) -> None:
+async def test_a_stale_claim_that_another_took_meanwhile_stays_theirs(store: Watched) -> None:
     first, second = await Broker.on(store), await Broker.on(store)
     await first.gain(claims(2))
 

@@ -30,7 +30,7 @@ async def test_two_new_stores_become_one_cluster() -> None:
     assert await establish_cluster(metadata, objects, NAMESPACE) == cluster_id
 
 
-async def test_a_metadata_store_that_was_lost_is_not_begun_anew() -> None:
+async def test_a_metadata_store_that_was_lost_is_not_begun_again() -> None:
     objects = ControlledStore()
     cluster_id = await establish_cluster(MemoryStore(), objects, NAMESPACE)
     empty = MemoryStore()
@@ -39,7 +39,7 @@ async def test_a_metadata_store_that_was_lost_is_not_begun_anew() -> None:
     assert (await empty.range("")).items == ()
 
 
-async def test_segments_without_a_marker_are_somebodys_too() -> None:
+async def test_segments_without_a_marker_are_another_clusters_too() -> None:
     metadata, objects = MemoryStore(), ControlledStore()
     await objects.put_if_absent(SEGMENT, [b"segment"])
     with pytest.raises(StartupError, match=r"'records' of the object store holds segments.*kafscale recover"):
@@ -177,7 +177,7 @@ async def test_overtaken_broker_joins_at_the_object_store(
 @pytest.mark.parametrize("fault", ERRORS)
 @pytest.mark.parametrize("call", [1, 2, 3, 4])
 async def test_a_fault_of_the_metadata_store_is_no_emptiness(call: int, fault: Fault) -> None:
-    """What fails is tried again as a whole, and comes to one cluster."""
+    """A failed creation is tried again as a whole, and comes to one cluster."""
     metadata, objects = MemoryStore(), ControlledStore()
     faulty = FusedMetadataStore(metadata, Fuse(call, fault))
     try:

@@ -84,7 +84,7 @@ async def test_a_shard_that_is_released_keeps_its_epoch_too(store: MemoryStore) 
     assert await coordinator(store, 0) == CoordinatorRecord(broker_id=1, coordinator_epoch=1)
 
 
-async def test_a_stray_coordinator_key_is_released(store: MemoryStore) -> None:
+async def test_a_stale_coordinator_key_is_released(store: MemoryStore) -> None:
     first, second = await coordination(store, 0), await coordination(store, 1)
     await first.claim([0, 1])
     await second.claim([2])

@@ -1,4 +1,4 @@
-"""Holds of topics when the metadata store does not say what became of a request."""
+"""Holds of topics when the metadata store does not say the outcome of a request."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -29,7 +29,7 @@ Request = tuple[Sequence[Compare], Sequence[Operation]]
 
 
 class DoubtfulStore(MemoryStore):
-    """Does not say what became of its next transactions: True in `doubts` does one all the same."""
+    """Does not say the outcome of its next transactions: True in `doubts` does one all the same."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class DoubtfulStore(MemoryStore):
         raise StoreIndeterminateError("no answer in time")
 
     async def deliver(self) -> list[TransactionResult]:
-        """What was on the way arrives now."""
+        """The write that was in flight arrives now."""
         return [await super(DoubtfulStore, self).transact(*request) for request in self.on_the_way]
 
 

@@ -101,7 +101,7 @@ async def test_a_release_deletes_only_the_leader_keys_of_its_claim(store: Memory
     assert await leader_of(store, 0) == LeaderRecord(broker_id=2, leader_epoch=1)
 
 
-async def test_a_stray_leader_key_is_released(store: MemoryStore) -> None:
+async def test_a_stale_leader_key_is_released(store: MemoryStore) -> None:
     first, second = await leadership_of(store, 1), await leadership_of(store, 2)
     await first.claim(WANTED[:9])
     await second.claim(WANTED[9:])

@@ -47,7 +47,7 @@ async def test_an_unknown_outcome_never_gives_an_id_twice(fault: Fault) -> None:
     assert len({*first, *other}) == 20
 
 
-async def test_a_store_that_is_away_is_told_and_tried_again() -> None:
+async def test_a_store_that_is_away_is_reported_and_tried_again() -> None:
     ids = ProducerIds(FusedMetadataStore(MemoryStore(), Fuse(1, Fault.UNAVAILABLE)))
     with pytest.raises(StoreUnavailableError):
         await ids.next_producer_id()

@@ -89,7 +89,7 @@ def test_change_of_a_broker_costs_about_its_own_weights(
     assert count < came <= 2 * count
 
 
-def test_what_is_forgotten_is_ranked_anew() -> None:
+def test_a_removed_ranking_is_made_again() -> None:
     ranked, brokers = Rankings(), tuple(range(20))
     ranked.preferred("a", 100, brokers)
     assert len(ranked) == 1

@@ -145,7 +145,7 @@ class LateStore(MemoryStore):
     ) -> TransactionResult:
         if self.landed is None:
             self.landed = asyncio.create_task(self._land(compares, operations))
-            raise StoreIndeterminateError("still on its way")
+            raise StoreIndeterminateError("still in flight")
         return await super().transact(compares, operations)
 
     async def _land(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> TransactionResult:
@@ -194,7 +194,7 @@ def test_late_registration_does_not_come_back_after_the_end() -> None:
     run_virtually(play())
 
 
-# --- what becomes of the broker
+# --- the outcome of the broker
 
 
 def test_what_is_announced_is_seen_and_stays_bound_to_the_lease() -> None:
@@ -284,7 +284,7 @@ class LandsLater(MemoryStore):
         self.attempts += 1
         if self.attempts == 1:
             self.late.append((compares, operations))
-            raise StoreIndeterminateError("still on its way")
+            raise StoreIndeterminateError("still in flight")
         if self.late:
             await super().transact(*self.late.pop())
         return await super().transact(compares, operations)
@@ -326,7 +326,7 @@ def test_no_lease_for_claims_until_registered_again() -> None:
     virtually(scenario)
 
 
-def test_the_lease_is_kept_and_its_end_is_told() -> None:
+def test_the_lease_is_kept_and_its_end_is_reported() -> None:
     async def scenario(store: MemoryStore) -> None:
         registration = Registration(store, TTL_SEC)
         await registration.register(BROKER)

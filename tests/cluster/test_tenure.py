@@ -146,7 +146,7 @@ def test_lease_that_ends_while_resigning_resigns_only_once() -> None:
     played(scenario)
 
 
-def test_resignation_before_registration_gains_nothing_early() -> None:
+def test_resignation_before_registration_claims_nothing_early() -> None:
     async def scenario(scene: Scene, _: "asyncio.Task[None]") -> None:
         scene.held.may_resign.set()
         await scene.end_lease()

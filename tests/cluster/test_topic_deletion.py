@@ -149,7 +149,7 @@ async def test_another_topic_of_the_name_is_not_deleted() -> None:
 
 
 async def mark(plane: ControlPlane, name: str, broker_id: int) -> None:
-    """What a broker leaves that stopped right after it began to delete."""
+    """A topic as a broker leaves it that stopped right after it began to delete."""
     key = keys.topic(name)
     held = await plane.store.get(key)
     assert held is not None
@@ -180,7 +180,7 @@ async def test_what_a_stop_cut_short_is_taken_up_at_the_start(broker_id: int) ->
 
 @pytest.mark.parametrize("broker_id", [0, 7])
 async def test_name_of_a_taken_over_deletion_is_not_free_at_once(broker_id: int) -> None:
-    """A request of the broker before, or of this one before its restart, may be on its way.
+    """A request of the broker before, or of this one before its restart, may be in flight.
 
     It would delete what a new topic of the name has.
     """
@@ -199,7 +199,7 @@ async def test_name_of_a_taken_over_deletion_is_not_free_at_once(broker_id: int)
         assert plane.view.topic("t") is None
 
 
-async def test_a_deletion_that_nobody_has_begun_is_in_no_doubt() -> None:
+async def test_a_deletion_that_was_not_begun_is_in_no_doubt() -> None:
     """The operator marks topics while no broker runs."""
     store, objects = memory_stores()
     async with control_plane(store, objects) as plane:

@@ -157,7 +157,7 @@ async def test_validating_changes_nothing(plane: ControlPlane) -> None:
     assert await plane.keys_under("") == [keys.broker(0)]
 
 
-async def test_leftovers_of_an_unfinished_creation_are_overwritten(plane: ControlPlane) -> None:
+async def test_records_of_an_unfinished_creation_are_overwritten(plane: ControlPlane) -> None:
     leftover = encode_partition_record(PartitionRecord(leader_epoch=-1, log_end_offset=9))
     await plane.store.transact(
         [Compare(keys.partition("t", 1), ABSENT)],
@@ -291,7 +291,7 @@ async def test_losing_creation_leaves_the_winners_partitions() -> None:
         topic = plane.view.topic("t")
         assert topic is not None
         assert topic.partition_count == 2
-        # Two partitions of the loser's first transaction, which the winner wrote anew, and nothing after it.
+        # Two partitions of the loser's first transaction, which the winner wrote again, and nothing after it.
         assert await plane.keys_under(keys.partitions("t")) == [
             keys.partition("t", index) for index in (0, 1)
         ]

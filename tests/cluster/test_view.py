@@ -77,7 +77,7 @@ def test_brokers_are_those_that_live(view: ClusterView) -> None:
     assert view.broker(10) == live(10)
 
 
-def test_what_becomes_of_a_broker_decides_who_sees_it(view: ClusterView) -> None:
+def test_the_state_of_a_broker_decides_who_sees_it(view: ClusterView) -> None:
     starting, running, stopping = BrokerState
     view.apply(
         keys.BROKERS,
@@ -105,7 +105,7 @@ def test_what_becomes_of_a_broker_decides_who_sees_it(view: ClusterView) -> None
     assert view.brokers_to_prefer(1) == (1, 4)
 
 
-def test_listeners_hear_what_becomes_of_a_broker(view: ClusterView) -> None:
+def test_listeners_receive_the_state_of_a_broker(view: ClusterView) -> None:
     heard: list[tuple[int, ...]] = []
     view.subscribe_brokers(lambda: heard.append(view.brokers_to_prefer(0)))
     for state in BrokerState:
@@ -183,7 +183,7 @@ def test_listeners_see_the_change_they_hear_of(view: ClusterView) -> None:
     assert seen == [topic("t"), None]
 
 
-def test_a_second_snapshot_tells_only_the_differences(view: ClusterView) -> None:
+def test_a_second_snapshot_notifies_of_differences_only(view: ClusterView) -> None:
     kept, gone, new = topic("kept", 1), topic("gone", 2), topic("new", 3)
     view.apply(keys.TOPICS, snapshot(stored(gone), stored(kept)))
     view.apply(keys.BROKERS, snapshot(stored(live(1)), stored(live(2))))
@@ -230,7 +230,7 @@ def test_listeners_hear_of_coordinators(view: ClusterView) -> None:
     assert heard == [(7, 1), (63, 2), (7, 3), (63, None)]
 
 
-def test_partitions_that_nobody_leads_are_counted(view: ClusterView) -> None:
+def test_partitions_without_a_leader_are_counted(view: ClusterView) -> None:
     view.apply(keys.BROKERS, snapshot(stored(live(1, state=BrokerState.STARTING)), stored(live(2))))
     view.apply(
         keys.TOPICS,

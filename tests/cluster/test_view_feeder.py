@@ -127,7 +127,7 @@ class BreakingStore(MemoryStore):
 
 
 class Mirror:
-    """What listeners can rebuild from what they are told."""
+    """The view that listeners can rebuild from what they receive."""
 
     def __init__(self, view: ClusterView) -> None:
         self.topics: dict[str, TopicRecord] = {}

@@ -171,7 +171,7 @@ def test_newest_of_several_clusters_is_not_guessed(
     assert not asyncio.run(_held(data))
 
 
-def test_a_damaged_one_is_told_with_a_status_of_its_own(data: Path) -> None:
+def test_a_damaged_one_ends_with_a_status_of_its_own(data: Path) -> None:
     key = call_json(data, "backup", "create")["key"]
     path = snapshot_file(data, key)
     content = path.read_bytes()

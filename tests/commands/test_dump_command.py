@@ -498,7 +498,7 @@ def test_json_has_the_rows_of_an_entry(entry: Path) -> None:
     assert [line["type"] for line in dump_json(entry.with_name(f"{2:020d}.gathered"))][1] == "gathered"
 
 
-def test_damaged_entry_is_told_in_one_line(entry: Path) -> None:
+def test_damaged_entry_is_reported_in_one_line(entry: Path) -> None:
     data = entry.read_bytes()
     entry.write_bytes(data[:70] + b"!" + data[71:])
     result = dump("--records", entry)

@@ -120,7 +120,7 @@ def test_owner_without_a_table_has_a_line_of_its_own() -> None:
     assert [line.state for line in lines_of(holder=None)] == ["interrupted"]
 
 
-def test_tables_and_topics_have_their_lines_and_errors_are_told() -> None:
+def test_tables_topics_and_errors_have_their_lines() -> None:
     failed = replace(PROGRESS, table="local.db.other", state=ExportState.FAILED, error="no such column")
     topics = [
         TopicExports(topic="gone", progress=(replace(PROGRESS, topic="gone"),)),

@@ -91,7 +91,7 @@ def test_a_sound_cluster(samples: Path, verify: tuple[str, ...]) -> None:
     }
 
 
-def test_damage_is_told_and_ends_with_3(samples: Path) -> None:
+def test_damage_is_reported_and_ends_with_3(samples: Path) -> None:
     path = objects(samples) / f"{SEGMENT}.kfs"
     data = bytearray(path.read_bytes())
     data[200] ^= 1

@@ -148,7 +148,7 @@ def test_apply_changes_only_our_rules_and_only_once(deployment: Deployment) -> N
     assert deployment.rules() == rules
 
 
-def test_a_topic_that_is_to_be_kept_for_ever_loses_its_rule(deployment: Deployment) -> None:
+def test_a_topic_kept_without_limit_loses_its_rule(deployment: Deployment) -> None:
     assert deployment.run("--apply").exit_code == 0
     deployment.set_topics({"orders": {"retention.ms": "-1"}, "usual": {"retention.ms": str(30 * DAY_MS)}})
     result = deployment.run("--apply")
@@ -231,9 +231,7 @@ def test_rules_of_another_clusters_topics_are_not_applied(deployment: Deployment
     assert deployment.rules() == {}
 
 
-def test_a_write_that_somebody_else_undid_is_told(
-    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_write_that_was_undone_is_reported(deployment: Deployment, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = BucketLifecycle.replace
 
     def replace_and_lose(self: BucketLifecycle, rules: Any, before: BucketConfiguration) -> None:
@@ -248,7 +246,7 @@ def test_a_write_that_somebody_else_undid_is_told(
     assert "Applied" not in result.stdout
 
 
-def test_a_store_without_lifecycle_rules_is_told_apart(tmp_path: Path) -> None:
+def test_a_store_without_lifecycle_rules_is_recognised(tmp_path: Path) -> None:
     with s3_server(tmp_path / "s3") as server:
         made = Deployment(tmp_path / "data", server.settings)
         made.set_topics({"t": {}})
@@ -329,7 +327,7 @@ def test_what_cannot_be_used_is_one_line(
     assert not (tmp_path / "data").exists()
 
 
-def test_a_metadata_store_of_no_cluster_tells_nothing(tmp_path: Path) -> None:
+def test_a_metadata_store_of_no_cluster_gives_no_rules(tmp_path: Path) -> None:
     made = Deployment(tmp_path, {"KAFSCALE_S3_BUCKET": "records"})
     result = made.run("--format", "json")
     assert (result.exit_code, result.stdout) == (1, "")

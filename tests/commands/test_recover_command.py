@@ -92,7 +92,7 @@ def test_one_topic_alone(samples: Path) -> None:
     assert (rest["written"], rest["already_there"]) == (["java-snappy", "java-zstd"], ["orders"])
 
 
-def test_what_is_left_out_damaged_or_missing_is_told(leftovers: Path) -> None:
+def test_everything_left_out_damaged_or_missing_is_reported(leftovers: Path) -> None:
     result = recover(leftovers)
     assert result.exit_code == 0
     assert rows(result)["orders-0"] == ["2", "5", "268", "0", "7", "2", "1", "1", "2", "-"]
@@ -212,7 +212,7 @@ def journals(tmp_path: Path) -> Path:
         await put_fence(store, 20)
         await put_entry(store, 7, slice_of("orders", 0, batch(5, 9, 0)), committed_through=3)
         await put_entry(store, 0, slice_of("orders", 0, batch(5, 4, 1)), journal_id="2-def")
-        # Sealed while entry 1 was on its way, which never came.
+        # Sealed while entry 1 was in flight, which never came.
         late = slice_of("orders", 0, batch(9, 1, 1))
         await put_entry(store, 2, late, committed_through=0, journal_id="2-def")
         # users-0 has all in a gathered object; gone was deleted.

@@ -152,7 +152,7 @@ async def test_a_waiting_consumer_gets_a_record_soon_after_it_was_sent(
     ):
         consumer.seek(partition, 0)
         waiting = asyncio.create_task(consumer.getone())
-        await asyncio.sleep(0)  # the fetch is on its way; it waits at the broker for up to 30 s
+        await asyncio.sleep(0)  # the fetch is in flight; it waits at the broker for up to 30 s
         await producer.send_and_wait(partition.topic, b"now")
         async with asyncio.timeout(25):
             assert (await waiting).value == b"now"

@@ -82,7 +82,7 @@ def test_a_broker_that_is_killed_and_one_that_sleeps(
 
 
 def committed_of(party: ClientParty, coordinator: int) -> dict[str, dict[Place, int]]:
-    """What the groups of this coordinator have committed; there is one at least."""
+    """Committed offsets of this coordinator's groups; there is one at least."""
     broker = party.cluster.brokers[coordinator]
     found = {
         group: committed_offsets(broker, group)

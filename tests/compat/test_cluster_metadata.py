@@ -1,4 +1,4 @@
-"""What brokers say of their cluster: who lives, who leads, who coordinates; and who refuses what is another's."""
+"""Brokers' answers about their cluster: members, leaders, coordinators; and refusals of what is another's."""
 
 import itertools
 from collections import Counter

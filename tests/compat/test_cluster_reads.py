@@ -36,14 +36,14 @@ def write(leader: KafscaleBroker, topic: str, *values: bytes, partition: int = 0
 
 
 def fetched(broker: KafscaleBroker, topic: str, offset: int, partition: int = 0, **limits: int) -> Any:
-    """What one Fetch gives of the partition."""
+    """The result of one Fetch of the partition."""
     with wire.connect(broker) as connection:
         wire.introduce(connection)
         return wire.fetch(connection, topic, {partition: offset}, **{"max_wait_ms": 0, **limits})[partition]
 
 
 class Waiting:
-    """A Fetch under way; `reply` waits for its end."""
+    """A Fetch in progress; `reply` waits for its end."""
 
     def __init__(self, broker: KafscaleBroker, topic: str, offsets: dict[int, int], **limits: int) -> None:
         self._connection = wire.Wire(broker.host, broker.port)

@@ -47,7 +47,7 @@ def test_the_offsets_of_single_partitions_are_deleted(
     assert tool.offsets(group) == {(topic, 1): 0, (other, 0): 0}
 
 
-def test_a_consumer_starts_anew_where_its_offset_was_deleted(
+def test_a_consumer_starts_again_where_its_offset_was_deleted(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic(2)
@@ -116,7 +116,7 @@ def test_groups_without_members_are_deleted(
     assert says_absent(tool("--describe", "--group", committed), committed)
 
 
-def test_a_group_that_was_deleted_can_be_made_anew(
+def test_a_group_that_was_deleted_can_be_created_again(
     tool: ConsumerGroupsTool, broker: Peer, new_topic: NewTopic, group: str
 ) -> None:
     topic = new_topic()

@@ -58,7 +58,7 @@ def topic(broker: Peer, now_ms: int) -> str:
 
 @pytest.fixture
 def committed(broker: Peer, topic: str, group: str) -> dict[Partition, int]:
-    """What the group has committed: partitions 0 and 1 of `topic`."""
+    """The group's committed offsets of partitions 0 and 1 of `topic`."""
     offsets = {(topic, index): offset for index, offset in COMMITTED.items()}
     commit_offsets(broker, group, offsets)
     return offsets

@@ -72,7 +72,7 @@ def share(topic: str, *members: FranzMember) -> None:
 
 
 def moves(member: FranzMember) -> list[Row]:
-    """What it said when partitions came or went."""
+    """Its lines about partitions that came or went."""
     return [row for row in member.events() if row.get("partitions")]
 
 
@@ -266,7 +266,7 @@ def test_it_lists_and_describes_groups(broker: Peer, join: Join, group: str, top
     assert assigned == {frozenset(index for _, index in member.assignment) for member in members}
 
 
-def test_it_tells_the_lag_of_a_group(broker: Peer, join: Join, group: str, topic: str) -> None:
+def test_it_shows_the_lag_of_a_group(broker: Peer, join: Join, group: str, topic: str) -> None:
     sent = produce(broker, topic, 40)
     member = join()
     wait_until(lambda: consumed(member) == sent, "all is consumed")
@@ -298,7 +298,7 @@ def test_it_commits_offsets_for_a_group_without_members(
     wait_until(lambda: consumed(member) == later, "what comes after the commit is consumed")
 
 
-def test_it_deletes_groups_and_offsets_of_which_nobody_reads(
+def test_it_deletes_groups_and_offsets_without_readers(
     broker: Peer, join: Join, group: str, topic: str
 ) -> None:
     member = join()

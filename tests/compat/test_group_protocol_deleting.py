@@ -53,7 +53,7 @@ def test_an_empty_group_is_deleted_with_its_offsets(
     assert committed(group.wire, group.name) == {}
     assert committed(group.wire, group.name, [(topic, 0)]) == {(topic, 0): NEVER_COMMITTED}
     assert delete_groups(group.wire, [group.name], version) == {group.name: GROUP_ID_NOT_FOUND}
-    # a group made again under that name begins anew
+    # a group made again under that name begins again
     again = group.member()
     again.enter()
     assert again.generation == 1

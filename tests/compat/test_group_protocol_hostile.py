@@ -1,4 +1,4 @@
-"""What no client sends: requests that are cut off, that lie about their lengths, and names of all kinds."""
+"""Requests that no client sends: cut off, with false lengths, and names of all kinds."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ def framed(data: bytes) -> bytes:
 
 
 def is_refused(broker: Peer, data: bytes) -> bool:
-    """Whether the broker ends the connection on which those bytes are a frame."""
+    """True if the broker ends the connection on which those bytes are a frame."""
     with connect(broker) as wire:
         wire.send_bytes(framed(data))
         try:
@@ -105,7 +105,7 @@ def test_truncated_request_closes_only_its_connection(
 
 @pytest.mark.parametrize("filling", [b"\xff", b"\x7f"], ids=["ones", "large lengths"])
 @pytest.mark.parametrize(("name", "version"), VERSIONS)
-def test_a_body_of_garbage_ends_its_connection_and_harms_nobody(
+def test_a_body_of_garbage_ends_only_its_connection(
     group: RawGroup, broker: Peer, name: str, version: int, filling: bytes
 ) -> None:
     (member,) = group.stable(1)

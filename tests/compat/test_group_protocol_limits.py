@@ -1,4 +1,4 @@
-"""What a broker's settings do to its groups: how many members they take, how long they wait for the first."""
+"""The effect of a broker's settings on groups: how many members they take, how long they wait for the first."""
 
 from collections.abc import Iterator
 

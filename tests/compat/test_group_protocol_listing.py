@@ -169,7 +169,7 @@ def test_several_groups_are_described_at_once(group: RawGroup, broker: Peer) -> 
 
 
 @pytest.mark.parametrize("version", [3, 4, 5])
-def test_what_is_allowed_with_a_group_is_told_on_request(group: RawGroup, version: int) -> None:
+def test_operations_on_a_group_are_returned_on_request(group: RawGroup, version: int) -> None:
     group.stable(1)
     (described,) = describe(group.wire, [group.name], version)
     assert described.authorized_operations is None

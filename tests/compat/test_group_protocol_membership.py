@@ -107,7 +107,7 @@ def test_who_is_not_there_cannot_leave(group: RawGroup, version: int) -> None:
     assert member.heartbeat() == NONE
 
 
-def test_a_leave_of_nobody_changes_nothing(group: RawGroup) -> None:
+def test_a_leave_without_members_changes_nothing(group: RawGroup) -> None:
     (member,) = group.stable(1)
     reply = leave(group.wire, group.name, [])
     assert (reply.error_code, list(reply.members)) == (NONE, [])

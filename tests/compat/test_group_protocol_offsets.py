@@ -48,7 +48,7 @@ def topic(new_topic: NewTopic) -> str:
 # --- who may commit
 
 
-def test_a_group_without_members_takes_commits_of_anybody(group: RawGroup, topic: str) -> None:
+def test_a_group_without_members_takes_commits_of_any_client(group: RawGroup, topic: str) -> None:
     """So commit consumers that assign their partitions themselves, and `--reset-offsets`."""
     assert commit(group.wire, group.name, {(topic, 0): 5}) == {(topic, 0): NONE}
     assert committed(group.wire, group.name) == {(topic, 0): Committed(offset=5)}

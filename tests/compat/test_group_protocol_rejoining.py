@@ -153,7 +153,7 @@ def test_changed_join_before_assignment_starts_rebalance(group: RawGroup, who: s
     assert {one.member_id: bytes(one.metadata) for one in told}[changing.id] == OTHER["range"]
 
 
-def test_a_new_member_before_the_assignment_begins_anew(group: RawGroup) -> None:
+def test_a_new_member_before_the_assignment_begins_it_again(group: RawGroup) -> None:
     leader, waiting = group.joined(2)
     before = leader.generation
     waiting.send_sync()

@@ -107,7 +107,7 @@ def test_a_sync_of_another_generation_is_refused(group: RawGroup, when: str, dif
     assert group.describe().group_state == ("CompletingRebalance" if when == "before" else "Stable")
 
 
-def test_a_sync_of_somebody_unknown_is_refused(group: RawGroup) -> None:
+def test_a_sync_of_an_unknown_member_is_refused(group: RawGroup) -> None:
     leader, other = group.joined(2)
     absent = f"{group.name}-absent"
     assert leader.sync({leader.id: b"x"}, member_id="invented").error_code == UNKNOWN_MEMBER_ID
@@ -167,7 +167,7 @@ def test_leader_not_syncing_in_time_is_replaced(group: RawGroup) -> None:
 # --- heartbeats
 
 
-def test_a_heartbeat_tells_a_member_how_its_group_is(group: RawGroup) -> None:
+def test_a_heartbeat_returns_the_state_of_the_group(group: RawGroup) -> None:
     leader, other = group.joined(2)
     assert [leader.heartbeat(), other.heartbeat()] == [NONE, NONE]
     group.sync_together([leader, other])
@@ -182,7 +182,7 @@ def test_a_heartbeat_tells_a_member_how_its_group_is(group: RawGroup) -> None:
     assert other.heartbeat() == NONE
 
 
-def test_a_heartbeat_of_somebody_unknown_is_refused(group: RawGroup) -> None:
+def test_a_heartbeat_of_an_unknown_member_is_refused(group: RawGroup) -> None:
     (member,) = group.stable(1)
     for stranger in (
         group.member(id="invented", generation=member.generation),

@@ -286,7 +286,7 @@ def test_without_auto_commit_only_what_is_committed_by_hand_is(
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_a_group_without_offsets_starts_where_it_is_told_to(
+def test_a_group_without_offsets_starts_as_configured(
     broker: Peer, new_topic: NewTopic, group: str, client: str, reset: str
 ) -> None:
     topic = new_topic(1)

@@ -218,7 +218,7 @@ def test_a_member_that_unsubscribes_leaves_its_group(broker: Peer, new_topic: Ne
 
 
 @pytest.mark.usefixtures("only_kafscale")
-def test_kafka_python_is_told_that_there_are_no_transactions(broker: Peer) -> None:
+def test_kafka_python_is_refused_transactions(broker: Peer) -> None:
     producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=unique_name("tx"))
     try:
         with pytest.raises(TransactionalIdAuthorizationFailedError):
@@ -268,7 +268,7 @@ def test_aiokafkas_commit_fails_when_it_is_no_member_any_more(
 
 
 @pytest.mark.usefixtures("only_kafscale")
-async def test_aiokafka_is_told_that_there_are_no_transactions(broker: Peer) -> None:
+async def test_aiokafka_is_refused_transactions(broker: Peer) -> None:
     producer = aiokafka.AIOKafkaProducer(
         bootstrap_servers=broker.bootstrap, transactional_id=unique_name("tx")
     )

@@ -1,4 +1,4 @@
-"""What Java's AdminClient sees of consumer groups, and does to them."""
+"""Consumer groups, seen and changed by Java's AdminClient."""
 
 import pytest
 
@@ -146,7 +146,7 @@ def test_a_group_without_members_is_described(
     assert (classic["state"], classic["protocol_type"], classic["members"]) == ("Empty", "consumer", [])
 
 
-def test_the_operations_that_a_client_may_do_are_told(admin: JavaAdmin, new_topic: NewTopic) -> None:
+def test_the_operations_that_a_client_may_do_are_returned(admin: JavaAdmin, new_topic: NewTopic) -> None:
     group = group_with_offsets(admin, new_topic(partitions=2))
     for described in (admin.describe(group, operations=True), admin.describe_classic(group, operations=True)):
         assert {"READ", "DESCRIBE", "DELETE"} <= set(described[group]["operations"])
@@ -219,7 +219,7 @@ def test_offsets_of_a_group_with_members_are_not_altered(
     assert admin.offsets({group: None})[group] == {}
 
 
-def test_altering_offsets_tells_each_partitions_error(admin: JavaAdmin, new_topic: NewTopic) -> None:
+def test_altering_offsets_returns_each_partitions_error(admin: JavaAdmin, new_topic: NewTopic) -> None:
     topic, absent, group = new_topic(), unique_name("absent"), unique_name("group")
     offsets = {
         (topic, 0): Committed(offset=1),
@@ -256,7 +256,7 @@ def test_offsets_are_deleted_unless_their_topic_is_subscribed(
     assert admin.offsets({group: None})[group] == {(topic, 1): Committed(offset=2)}
 
 
-def test_deleting_offsets_tells_what_it_does_not_know(admin: JavaAdmin, new_topic: NewTopic) -> None:
+def test_deleting_offsets_names_what_it_does_not_know(admin: JavaAdmin, new_topic: NewTopic) -> None:
     topic = new_topic(partitions=3)
     group, absent = group_with_offsets(admin, topic), unique_name("absent")
     assert admin.delete_offsets(group, (topic, 2), (absent, 0)) == {

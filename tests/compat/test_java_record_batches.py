@@ -38,7 +38,7 @@ def _needs_java() -> None:
 
 
 def read_by_java(folder: Path, files: dict[str, bytes]) -> list[str]:
-    """What RecordBatches.java prints of all files."""
+    """The output of RecordBatches.java for all files."""
     paths = []
     for name, content in files.items():
         paths.append(folder / name)
@@ -50,7 +50,7 @@ def read_by_java(folder: Path, files: dict[str, bytes]) -> list[str]:
 
 
 def lines_of(records: list[Record]) -> list[str]:
-    """What RecordBatches.java prints of these records."""
+    """The output of RecordBatches.java for these records."""
 
     def text(data: bytes | None) -> str:
         return "null" if data is None else "b64:" + base64.b64encode(data).decode()

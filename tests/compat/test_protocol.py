@@ -96,7 +96,7 @@ def test_what_is_not_served_ends_the_connection(
         pytest.param(frame(1, 11, body=b"\xff" * 400), id="a fetch request of ones"),
     ],
 )
-def test_what_is_no_request_ends_the_connection_and_harms_nobody(
+def test_bytes_that_are_no_request_end_only_their_connection(
     broker: Peer, connection: Wire, data: bytes
 ) -> None:
     with wire.connect(broker) as bystander:

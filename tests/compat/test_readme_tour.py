@@ -59,7 +59,7 @@ def _commands(begin: str, end: str) -> str:
 
 
 def _shell(commands: str, broker: KafscaleBroker) -> str:
-    """What the commands print, each of which must succeed. `make tools` has been run before."""
+    """The commands' output; each must succeed. `make tools` has been run before."""
     assert ADDRESS in commands and "make tools\n" in commands
     commands = commands.replace("make tools\n", "").replace(ADDRESS, broker.bootstrap)
     for endless, ending in ENDS_BY_ITSELF.items():

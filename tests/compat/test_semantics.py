@@ -1,4 +1,4 @@
-"""What clients rely on without saying so, asked over a raw connection."""
+"""Behaviour that clients rely on without saying so, checked over a raw connection."""
 
 import struct
 import time

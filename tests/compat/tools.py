@@ -109,9 +109,9 @@ PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "spark": ("Spark's jars", install_spark_libs),
     "helm": ("helm", install_helm),
 }
-"""What each part is called in the output, and what installs it."""
+"""The name of each part in the output, and its installer."""
 QUEUES = (("kafka", "spark"), ("helm", "versitygw", "franz"), ("etcd", "promtool", "kcat"), ("kafkajs",))
-"""What is installed one after the other: by Maven, by Go, from Debian, by npm. The queues go on side by side."""
+"""Parts installed one after the other: by Maven, by Go, from Debian, by npm. The queues go on side by side."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""What holds for exporters of topics wherever they keep it: one at a time, and none that is stale writes anything."""
+"""The contract of exporters of topics in any store: one at a time, and none that is stale writes anything."""
 
 import contextlib
 from collections.abc import AsyncIterator
@@ -67,7 +67,7 @@ async def hold(
 
 
 async def exports_of(settings: Settings) -> list[TopicExports]:
-    """What others see."""
+    """The record that others see."""
     async with contextlib.AsyncExitStack() as stack:
         found: list[TopicExports] = []
         for reader in await stores.open_exports_for_reading(settings, stack):

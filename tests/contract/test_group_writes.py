@@ -1,4 +1,4 @@
-"""What groups write, in every metadata store: conditional on topics, within limits, counted by the next broker."""
+"""Writes of groups, in every metadata store: conditional on topics, within limits, counted by the next broker."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""What every metadata store does. Revisions are compared by order only: others may use some up."""
+"""The contract of every metadata store. Revisions are compared by order only: others may use some up."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator

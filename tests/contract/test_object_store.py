@@ -1,4 +1,4 @@
-"""What every object store does, whatever it is built on."""
+"""The contract of every object store."""
 
 import asyncio
 import mmap
@@ -338,7 +338,7 @@ async def test_a_prefix_may_end_anywhere(store: ObjectStore) -> None:
     assert {prefix: await keys(store, prefix) for prefix in expected} == expected
 
 
-async def test_a_listing_tells_size_and_time(store: ObjectStore) -> None:
+async def test_a_listing_has_size_and_time(store: ObjectStore) -> None:
     before_ms = time.time_ns() // 1_000_000
     await store.put_if_absent("n/a", [b"12345"])
     after_ms = time.time_ns() // 1_000_000

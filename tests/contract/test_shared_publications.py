@@ -1,4 +1,4 @@
-"""Publications that share a transaction, in every metadata store: each is told what became of it."""
+"""Publications that share a transaction, in every metadata store: each receives its outcome."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -28,7 +28,7 @@ def test_hadolint_has_nothing_to_say(path: Path) -> None:
 
 
 @each
-def test_it_runs_as_somebody_without_rights(path: Path) -> None:
+def test_it_runs_as_a_user_without_rights(path: Path) -> None:
     last = parse((PROJECT / path).read_text())[-1]
     assert last.last("USER").text.split(":")[0] == "10001"
     assert [

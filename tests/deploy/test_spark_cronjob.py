@@ -35,7 +35,7 @@ def container(pod: Manifest) -> Manifest:
 
 @pytest.fixture(scope="module")
 def environment(manifests: dict[str, Manifest], container: Manifest) -> dict[str, str]:
-    """What the process gets."""
+    """The arguments and variables of the process."""
     found: dict[str, str] = {}
     for source in container["envFrom"]:
         if "configMapRef" in source:

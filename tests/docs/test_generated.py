@@ -1,4 +1,4 @@
-"""What is generated in the documents is what the code says now."""
+"""Generated parts of the documents are what the code says now."""
 
 from pathlib import Path
 

@@ -107,7 +107,7 @@ def test_parsing_a_segment_key_undoes_building_it(parsed: SegmentKey) -> None:
         "/t/0/segment-00000000000000000040.kfs",
     ],
 )
-def test_what_is_not_a_segments_key_is_told_apart(key: str) -> None:
+def test_a_key_that_is_no_segments_is_recognised(key: str) -> None:
     assert object_keys.parse_segment_key(key) is None
 
 
@@ -136,7 +136,7 @@ def test_parsing_a_checkpoint_key_undoes_building_it() -> None:
         "_kafscale/_n/checkpoints/t/0/00000000000000000040-5-a.ckpt",
     ],
 )
-def test_what_is_not_a_checkpoints_key_is_told_apart(key: str) -> None:
+def test_a_key_that_is_no_checkpoints_is_recognised(key: str) -> None:
     assert object_keys.parse_checkpoint_key(key) is None
 
 

@@ -1,4 +1,4 @@
-"""What is kept of a producer's batches: the newest five, and one for all before them, as a list of all would say."""
+"""A producer's kept batches: the newest five, and one for all before them, as a list of all would say."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -87,7 +87,7 @@ def test_a_segment_is_read_back_as_it_was_written() -> None:
     assert segment.data[segment.body_end :] == segment_of(BATCHES)[-FOOTER_SIZE:]
 
 
-def test_verifying_tells_where_the_batches_are() -> None:
+def test_verifying_returns_where_the_batches_are() -> None:
     verified = verify_segment(parse_segment(NAME, SEGMENT))
     positions = [
         HEADER_SIZE,

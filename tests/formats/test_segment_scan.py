@@ -50,7 +50,7 @@ def scanned(
 
 
 @pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
-def test_an_index_that_is_made_anew_leads_to_every_batch(version: int) -> None:
+def test_a_rebuilt_index_leads_to_every_batch(version: int) -> None:
     batches = [batch(1000 + number * 40, 40) for number in range(10)]
     data = segment_of(batches)
     index = parse_index(NAME, scanned(data)[0].index(version), 1000)
@@ -61,7 +61,7 @@ def test_an_index_that_is_made_anew_leads_to_every_batch(version: int) -> None:
 
 
 @pytest.mark.parametrize("bucket", [GOLDEN_BUCKET, SAMPLE_BUCKET], ids=["golden", "samples"])
-def test_indexes_of_another_writer_are_made_anew_byte_for_byte(bucket: Path) -> None:
+def test_indexes_of_another_writer_are_rebuilt_byte_for_byte(bucket: Path) -> None:
     if not bucket.is_dir():
         pytest.skip(f"the samples are not beside the repository: {bucket}")
     for _, data, index in stored_segments(bucket):

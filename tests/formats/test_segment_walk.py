@@ -19,7 +19,7 @@ POSITIONS = [HEADER_SIZE + sum(map(len, BATCHES[:number])) for number in range(3
 
 
 def fed(walk: SegmentWalk, cuts: list[int]) -> list[bytes]:
-    """What each feed returns, of the segment cut into these pieces."""
+    """The result of each feed, of the segment cut into these pieces."""
     ends = sorted({cut % len(SEGMENT) for cut in cuts} | {len(SEGMENT)})
     return [
         b"".join(walk.feed(memoryview(SEGMENT)[start:end]))

@@ -50,7 +50,7 @@ FAILURE: Final = "a request failed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to run."""
+    """The plan of a run."""
 
     frames: int
     seed: int
@@ -61,7 +61,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of it. `failures`: lines of the broker's log that tell of a defect."""
+    """The result of a run. `failures`: lines of the broker's log that show a defect."""
 
     tally: Tally
     seconds: float

@@ -1,4 +1,4 @@
-"""Sends frames over many connections, several ahead of their replies, and finds out what became of each."""
+"""Sends frames over many connections, several ahead of their replies, and finds out the outcome of each."""
 
 import asyncio
 import struct

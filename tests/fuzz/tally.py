@@ -1,4 +1,4 @@
-"""What became of the frames, by API."""
+"""Outcomes of the frames, by API."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _MOST_UNEXPLAINED = 20
 
 
 class Fate(StrEnum):
-    """What became of a frame."""
+    """The outcome of a frame."""
 
     ANSWERED = "answered"
     SILENT = "silent"  # acks=0: there is no reply
@@ -48,7 +48,7 @@ def decode(payload: bytes) -> object:
 
 
 def decodes(payload: bytes) -> bool:
-    """Whether the broker should find nothing wrong with the request's form."""
+    """True if the broker should find nothing wrong with the request's form."""
     try:
         return decode(payload) is not None
     except MalformedRequestError:
@@ -56,7 +56,7 @@ def decodes(payload: bytes) -> bool:
 
 
 def has_no_reply(payload: bytes) -> bool:
-    """Whether it is a Produce with acks=0."""
+    """True for a Produce with acks=0."""
     if payload[:2] != b"\x00\x00":
         return False
     try:

@@ -57,7 +57,7 @@ def test_damaged_frames_differ_and_keep_their_header_as_a_rule() -> None:
     assert same_header > len(damaged) * 0.9
 
 
-def test_a_request_that_decodes_and_is_not_answered_is_told() -> None:
+def test_a_request_that_decodes_without_answer_is_reported() -> None:
     tally = Tally()
     payload = ValidFrames(random.Random(SEED)).payload(ApiKey.METADATA, 1)
     tally.closed_by(payload)

@@ -122,7 +122,7 @@ def run_kafka_python(bootstrap: str) -> None:
 
 
 def administer_with_kafka_python(admin: KafkaAdminClient, bootstrap: str) -> None:
-    """What the admin client asks of groups; the group has one static member for a while."""
+    """The admin client's requests about groups; the group has one static member for a while."""
     member = kafka.KafkaConsumer(
         "kafka-python",
         bootstrap_servers=bootstrap,
@@ -175,7 +175,7 @@ def run_confluent_kafka(bootstrap: str) -> None:
 
 
 def administer_with_confluent_kafka(admin: Any, consumer: confluent_kafka.Consumer) -> None:
-    """What the admin client asks of groups, before and after the only member leaves."""
+    """The admin client's requests about groups, before and after the only member leaves."""
     described = admin.describe_consumer_groups(["librdkafka"], include_authorized_operations=True)
     assert len(described["librdkafka"].result(30).members) == 1
     consumer.close()

@@ -21,7 +21,7 @@ def golden(name: str) -> memoryview:
 
 
 def java_record(number: int, magic: int) -> Record:
-    """What RecordBatches.java makes."""
+    """The batches that RecordBatches.java makes."""
     return Record(
         number,
         START_MS + number * 37 % 100 if magic else -1,

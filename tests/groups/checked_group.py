@@ -156,7 +156,7 @@ class CheckedGroup:
         assert synced.assignment == self._assigned(request.member_id)
 
     def _assigned(self, member_id: str) -> bytes:
-        """What the leader of this generation sent for the member, which may have had another id then."""
+        """The assignment that this generation's leader sent for the member, which may have had another id then."""
         assignments = self._durable[self.group.generation]
         while member_id not in assignments and member_id in self._former_ids:
             member_id = self._former_ids[member_id]

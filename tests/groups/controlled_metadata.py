@@ -37,7 +37,7 @@ class Metadata(MemoryStore):
 
     `written`: the operations of each transaction that took effect, without those on shard records. `read`:
     the keys and prefixes that were asked for. `lost_requests`, `lost_answers`: how many of the next
-    transactions are lost on their way there, or back.
+    transactions or their answers are lost in flight.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Metadata(MemoryStore):
         return None if item is None else decode_group_record(item.key, item.value)
 
     async def offsets(self, group_id: str) -> dict[tuple[str, int], int]:
-        """What is stored for the group, whatever the topics are now."""
+        """The stored values of the group, whatever the topics are now."""
         items = (await super().range(keys.group_offsets(group_id))).items
         return {
             keys.offset_topic_and_partition(item.key): decode_committed_offset(item.key, item.value).offset

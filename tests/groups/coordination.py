@@ -118,7 +118,7 @@ class Coordinating:
         return group
 
     def is_in(self, group_id: str, state: GroupState) -> bool:
-        """Whether the group is there and in this state."""
+        """True if the group is there and in this state."""
         return self.group(group_id).state is state
 
     async def commit(self, group_id: str, offset: int, partitions: int = 1, **given: Any) -> ErrorCode:
@@ -288,7 +288,7 @@ async def empty(broker: Coordinating, group_id: str) -> None:
 
 @contextmanager
 def refused(error_code: ErrorCode) -> Iterator[pytest.ExceptionInfo[KafkaError]]:
-    """What is done inside is refused as a whole with this error."""
+    """Everything done inside is refused as a whole with this error."""
     with pytest.raises(KafkaError) as problem:
         yield problem
     assert problem.value.code is error_code

@@ -10,7 +10,7 @@ from kafscale.protocol.error_codes import ErrorCode
 
 
 class Phase(Enum):
-    """What a client is about to do, or waits for."""
+    """A client's next step, or what it waits for."""
 
     TO_JOIN = auto()
     JOINING = auto()
@@ -87,7 +87,7 @@ class SimulatedClient:
         )
 
     def assignments(self, attempt: int) -> Mapping[str, bytes]:
-        """What a leader assigns: something that no other member, generation or attempt has."""
+        """A leader's assignment: something that no other member, generation or attempt has."""
         return {
             one.member_id: f"{one.member_id} of {self.generation}, {attempt}".encode()
             for one in self.joined.members

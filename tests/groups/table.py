@@ -49,7 +49,7 @@ def _leaving(members: Sequence[str | LeavingMember]) -> list[LeavingMember]:
 class Table:
     """A group and its clock, checked after every event (checked_group.py).
 
-    Requests that may wait return the reply id; `heard` gives what became of it.
+    Requests that may wait return the reply id; `heard` gives its outcome.
     """
 
     def __init__(self, *, initial_delay_ms: int = INITIAL_DELAY_MS, max_size: int = 2**31 - 1) -> None:
@@ -65,7 +65,7 @@ class Table:
         return self.checked.group
 
     def is_in(self, state: GroupState) -> bool:
-        """Whether the group is in this state."""
+        """True if the group is in this state."""
         return self.group.state is state
 
     def apply(self, event: Event) -> None:
@@ -187,7 +187,7 @@ class Table:
         return self.heard(reply_id, Decided).error_code
 
     def leave(self, *members: str | LeavingMember) -> list[ErrorCode]:
-        """LeaveGroup: what became of each."""
+        """LeaveGroup: the outcome of each."""
         reply_id = self.send_leave(*members)
         if self.waits(reply_id):  # The last members hear of it once it is durable.
             self.stored()
@@ -216,10 +216,10 @@ class Table:
         """Another broker has the group."""
         self.apply(Unload(now_ms=self.now_ms))
 
-    # What becomes of them
+    # Their outcome
 
     def waits(self, *reply_ids: int) -> bool:
-        """Whether none of these has been answered."""
+        """True if none of these has been answered."""
         return not any(reply_id in self.checked.answered for reply_id in reply_ids)
 
     def heard(self, reply_id: int, kind: type[Kind]) -> Kind:
@@ -238,7 +238,7 @@ class Table:
 
     @property
     def store_id(self) -> int:
-        """What was asked of the store last."""
+        """The newest request to the store."""
         return max(self.checked.stores)
 
     def stored(self, store_id: int | None = None) -> None:
@@ -246,7 +246,7 @@ class Table:
         self.apply(Stored(now_ms=self.now_ms, store_id=self.store_id if store_id is None else store_id))
 
     def store_fails(self, error_code: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> None:
-        """What was asked of the store last did not succeed in time."""
+        """The newest request to the store did not succeed in time."""
         self.apply(StoreFailed(now_ms=self.now_ms, store_id=self.store_id, error_code=error_code))
 
     # Ways to a state

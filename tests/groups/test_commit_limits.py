@@ -30,7 +30,7 @@ TEXT = "x" * 4000
 
 
 async def stored_bytes(brokers: Brokers) -> int:
-    """What all groups have in the store, by its keys and values."""
+    """Bytes of all groups in the store, by its keys and values."""
     records = await MemoryStore.range(brokers.store, keys.GROUPS)
     offsets = await MemoryStore.range(brokers.store, keys.GROUP_OFFSETS)
     return sum(len(item.key) + len(item.value) for item in (*records.items, *offsets.items))

@@ -354,7 +354,7 @@ async def test_a_group_has_its_largest_size(brokers: Brokers) -> None:
 
 
 @scenario()
-async def test_nobody_is_a_member_of_a_group_that_is_not_there(brokers: Brokers) -> None:
+async def test_a_group_that_is_not_there_has_no_members(brokers: Brokers) -> None:
     broker = await brokers.start()
     member = Member(broker, GROUP)
     member.member_id, member.generation = "somebody", 3

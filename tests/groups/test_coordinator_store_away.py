@@ -35,7 +35,7 @@ def elapsed_sec() -> float:
 
 
 async def started(request: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
-    """The request under way, as far as it gets at once."""
+    """The request in progress, as far as it gets at once."""
     task = asyncio.create_task(request)
     await asyncio.sleep(0.001)
     assert not task.done()

@@ -60,7 +60,7 @@ async def commit_both(member: Member, offset: int, *, expire_timestamp_ms: int |
 
 
 async def of_topics(brokers: Brokers) -> Mapping[str, int]:
-    """What is stored for the group's first partitions, by topic."""
+    """Stored offsets of the group's first partitions, by topic."""
     return {topic: offset for (topic, _), offset in (await brokers.store.offsets(GROUP)).items()}
 
 

@@ -79,7 +79,7 @@ async def test_handed_over_stable_group_does_not_rebalance(brokers: Brokers) -> 
 
 
 @scenario()
-async def test_sessions_begin_anew_at_the_other_broker_and_end_there(brokers: Brokers) -> None:
+async def test_sessions_begin_again_at_the_other_broker_and_end_there(brokers: Brokers) -> None:
     first = await brokers.start()
     second = await brokers.beside()
     stays, dies = Member(first, GROUP), Member(first, GROUP)
@@ -128,7 +128,7 @@ async def test_what_another_broker_coordinates_is_not_taken_from_it(brokers: Bro
 
 
 @scenario()
-async def test_offsets_are_told_by_every_broker(brokers: Brokers) -> None:
+async def test_offsets_are_returned_by_every_broker(brokers: Brokers) -> None:
     """librdkafka never asks for them again after NOT_COORDINATOR."""
     first = await brokers.start()
     second = await brokers.beside()
@@ -299,7 +299,7 @@ async def test_shard_lost_to_a_defect_can_be_claimed_again(brokers: Brokers) -> 
 
 @scenario()
 async def test_shards_loading_at_lease_end_are_not_coordinated(brokers: Brokers) -> None:
-    """It would be for ever, with no key that says so: nobody would take it."""
+    """It would be so for good, with no key that says so: no broker would take it."""
     broker = await brokers.prepare()
     with brokers.store.hold("range", keys.groups(SHARD)) as hold:
         claiming = asyncio.create_task(broker.shards.claim([SHARD]))

@@ -42,7 +42,7 @@ def test_who_does_not_come_again_within_a_session_is_forgotten() -> None:
     assert table.joined(table.join("a")).error_code is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_waits_for_who_was_told_to_come_again() -> None:
+def test_a_rebalance_waits_for_members_with_an_id_only() -> None:
     table = Table()
     table.preparing("a")
     table.join(new="b", required=True)
@@ -95,7 +95,7 @@ def test_initial_delay_repeats_with_joins_to_rebalance_timeout() -> None:
     assert len(table.joined(replies[0]).members) == 4
 
 
-def test_a_delay_in_which_nobody_joins_is_the_last() -> None:
+def test_a_delay_in_which_no_member_joins_is_the_last() -> None:
     table = Table()
     a = table.join(new="a")
     table.passes(INITIAL_DELAY_MS - 1)
@@ -106,7 +106,7 @@ def test_a_delay_in_which_nobody_joins_is_the_last() -> None:
     assert len(table.joined(a).members) == 2
 
 
-def test_without_an_initial_delay_nobody_waits_for_others() -> None:
+def test_without_an_initial_delay_no_member_waits_for_others() -> None:
     table = Table(initial_delay_ms=0)
     a, b = table.join(new="a"), table.join(new="b")
     table.passes(0)
@@ -242,7 +242,7 @@ def test_only_leader_gets_members_and_exact_metadata() -> None:
     assert table.joined(b).members == ()
 
 
-def test_the_leader_stays_the_leader_whoever_joins_first() -> None:
+def test_the_leader_stays_the_leader_in_any_order_of_joins() -> None:
     table = Table()
     table.stable("a", "b")
     table.join(new="c")
@@ -347,7 +347,7 @@ def test_members_can_go_over_to_another_protocol_one_by_one() -> None:
 # How many
 
 
-def test_a_full_group_takes_nobody_new() -> None:
+def test_a_full_group_takes_no_new_member() -> None:
     table = Table(max_size=2)
     first = [table.join(new="a"), table.join(new="b")]
     refused = table.joined(table.join(new="c"))
@@ -360,7 +360,7 @@ def test_a_full_group_takes_nobody_new() -> None:
     assert table.is_in(GroupState.STABLE)
 
 
-def test_who_was_told_to_come_again_takes_no_room() -> None:
+def test_a_member_with_an_id_only_takes_no_room() -> None:
     table = Table(max_size=1)
     table.join(new="a", required=True)
     table.join(new="b", required=True)

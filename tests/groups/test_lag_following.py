@@ -35,7 +35,7 @@ LATER_MS = NOW_MS + 10**9
 
 
 class WatchedStore(MemoryStore):
-    """Says which groups' offsets were read, and can hold up reads and writes on their way back."""
+    """Says which groups' offsets were read, and can hold up the answers of reads and writes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -214,7 +214,7 @@ async def test_a_start_does_not_wait_for_the_offsets(brokers: Brokers, store: Wa
     await (await brokers.start()).commit("billing", 100)
     store.may_read.clear()
     broker = await brokers.start()
-    await until(lambda: store.read, "a read is under way")
+    await until(lambda: store.read, "a read is in flight")
     assert broker.samples() == {}
     await broker.commit("shipping", 300)
     store.may_read.set()
@@ -225,7 +225,7 @@ async def test_what_happens_while_offsets_are_read_counts(brokers: Brokers, stor
     await (await brokers.start()).commit("billing", 100, 200, 300)
     store.may_read.clear()
     broker = await brokers.start()
-    await until(lambda: store.read, "a read is under way")
+    await until(lambda: store.read, "a read is in flight")
     await broker.commit("billing", 150)
     await broker.coordinator.delete_offsets("billing", [(TOPIC, 1)])
     store.may_read.set()
@@ -242,7 +242,7 @@ async def test_a_group_that_goes_while_it_is_read_does_not_come_back(
     await first.commit("reporting", 500)
     store.may_read.clear()
     broker = await brokers.start()
-    await until(lambda: store.read, "a read is under way")
+    await until(lambda: store.read, "a read is in flight")
     group_id = next(
         one for one in ("billing", "shipping", "reporting") if keys.group_offsets(one) in store.read
     )
@@ -260,7 +260,7 @@ async def test_a_shard_that_is_lost_while_it_is_read_leaves_nothing(
     await (await brokers.start()).commit("billing", 100)
     store.may_read.clear()
     broker = await brokers.start()
-    await until(lambda: store.read, "a read is under way")
+    await until(lambda: store.read, "a read is in flight")
     after = await brokers.start()
     with pytest.raises(KafkaError):
         await broker.commit("billing", 200)
@@ -353,6 +353,6 @@ async def test_a_stop_ends_the_reading(brokers: Brokers, store: WatchedStore) ->
     await (await brokers.start()).commit("billing", 100)
     store.may_read.clear()
     broker = await brokers.start()
-    await until(lambda: store.read, "a read is under way")
+    await until(lambda: store.read, "a read is in flight")
     await asyncio.wait_for(broker.shards.close(), 5)
     assert "consumer lag" not in {task.get_name() for task in asyncio.all_tasks()}

@@ -70,7 +70,7 @@ def test_leave_before_assignment_starts_rebalance() -> None:
     assert table.joined(table.join("a")).generation == 2
 
 
-def test_who_was_told_to_come_again_may_leave_instead() -> None:
+def test_a_member_with_an_id_only_may_leave_instead() -> None:
     table = Table()
     table.preparing("a")
     table.join(new="b", required=True)
@@ -104,7 +104,7 @@ def test_they_hear_the_error_when_it_could_not_be_stored_in_time() -> None:
     assert table.left(leaving).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_they_hear_of_it_though_somebody_has_joined_meanwhile() -> None:
+def test_they_hear_of_it_though_another_has_joined_meanwhile() -> None:
     table = Table()
     table.stable("a")
     leaving = table.send_leave("a")
@@ -123,7 +123,7 @@ def test_leave_of_last_members_at_fenced_broker_redirects() -> None:
     assert table.left(leaving).error_code is ErrorCode.NOT_COORDINATOR
 
 
-def test_a_leave_that_names_nobody_here_changes_nothing() -> None:
+def test_a_leave_that_names_no_member_changes_nothing() -> None:
     table = Table()
     assert table.leave("stranger") == [ErrorCode.UNKNOWN_MEMBER_ID]
     table.stable("a")
@@ -212,7 +212,7 @@ def test_a_stable_group_has_nothing_to_do_before_a_session_ends() -> None:
 # The whole group
 
 
-def test_who_waits_is_sent_to_the_new_coordinator() -> None:
+def test_waiters_are_sent_to_the_new_coordinator() -> None:
     table = Table()
     table.preparing("a", "b")
     join = table.join("a")
@@ -248,7 +248,7 @@ def test_a_group_with_members_cannot_be_deleted(prepare: Callable[..., None]) ->
     assert list(table.group.members) == ["a"]
 
 
-def test_a_group_that_has_gone_sends_everybody_away() -> None:
+def test_a_group_that_has_gone_sends_all_away() -> None:
     table = Table()
     table.unload()
     gone = ErrorCode.COORDINATOR_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""What groups take while they are there and leave when they are gone: memory, timers, tasks; and their clock."""
+"""Resources that groups take and return: memory, timers, tasks; and their clock."""
 
 import asyncio
 import gc
@@ -110,7 +110,7 @@ async def test_a_group_of_which_something_is_stored_stays(brokers: Brokers) -> N
 
 
 @scenario()
-async def test_a_group_whose_first_commit_is_under_way_stays(brokers: Brokers) -> None:
+async def test_a_group_whose_first_commit_is_in_flight_stays(brokers: Brokers) -> None:
     broker = await brokers.start()
     brokers.store.is_away = True
     commit = asyncio.create_task(broker.commit(GROUP, 1))

@@ -43,7 +43,7 @@ class SlowStore(MemoryStore):
 
 
 class GroupBroker:
-    """What of a broker coordinates groups, put together as its process does it."""
+    """The parts of a broker that coordinate groups, put together as its process does it."""
 
     def __init__(self, store: MemoryStore, broker_id: int) -> None:
         self.broker_id = broker_id

@@ -170,7 +170,7 @@ async def test_a_fault_at_any_call_delays_and_changes_nothing(call: int, fault: 
 
 
 async def test_a_late_attempt_cannot_undo_what_came_after_it() -> None:
-    """The first attempt is lost on its way, the same is sent again, and the first arrives after the next write."""
+    """The first attempt is lost in flight, the same is sent again, and the first arrives after the next write."""
     store = Watched()
     claimed = await claim(store)
     late: list[tuple[Sequence[Compare], Sequence[Operation]]] = []
@@ -181,7 +181,7 @@ async def test_a_late_attempt_cannot_undo_what_came_after_it() -> None:
     ) -> TransactionResult:
         if not late:
             late.append((compares, operations))
-            raise StoreIndeterminateError("still on its way")
+            raise StoreIndeterminateError("still in flight")
         return await transact(compares, operations)
 
     store.transact = lose_the_first  # type: ignore[method-assign]
@@ -236,7 +236,7 @@ async def test_an_idle_writer_holds_no_task() -> None:
     await writer.close()
 
 
-async def test_closing_tells_nobody_that_what_was_under_way_is_done() -> None:
+async def test_closing_does_not_report_writes_in_flight_as_done() -> None:
     store = Watched(max_operations=2)
     writer = await writer_of(store, await claim(store))
     store.hold = asyncio.Event()

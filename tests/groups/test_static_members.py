@@ -74,7 +74,7 @@ def test_return_before_assignment_starts_rebalance() -> None:
 # Exact times
 
 
-def test_its_session_begins_anew_when_it_comes_back() -> None:
+def test_its_session_begins_again_when_it_comes_back() -> None:
     table = Table()
     table.stable("a", "static-b")
     for _ in range(2):

@@ -94,7 +94,7 @@ def test_a_sync_with_another_protocol_is_refused() -> None:
     assert table.waits(table.sync("a", protocol_type="consumer", protocol_name="range"))
 
 
-def test_a_sync_of_a_stranger_is_refused() -> None:
+def test_a_sync_of_a_member_of_no_group_is_refused() -> None:
     table = Table()
     assert error_of(table, table.sync("x")) is ErrorCode.UNKNOWN_MEMBER_ID
     table.stable("a")
@@ -142,7 +142,7 @@ def test_when_all_have_synced_the_deadline_passes_unnoticed() -> None:
     assert table.is_in(GroupState.STABLE) and len(table.group.members) == 2
 
 
-def test_a_generation_that_nobody_syncs_ends_in_an_empty_group() -> None:
+def test_a_generation_without_syncs_ends_in_an_empty_group() -> None:
     table = Table()
     table.completing("a", "b", session_ms=200_000)
     table.passes(REBALANCE_TIMEOUT_MS)

@@ -186,7 +186,7 @@ async def test_read_ahead_follows_a_store_read_and_delays_nothing() -> None:
             part = (await client.fetch(topic, {0: 0}, partition_max_bytes=1))[0]
             assert wire.records_in(part.records) == [(0, b"0")]
             await hold.reached()
-            # Who wants it now waits for the read that is under way.
+            # Who wants it now waits for the read that is in flight.
             await client.send_fetch(topic, {0: 1}, partition_max_bytes=1)
         assert wire.records_in((await client.receive_fetch())[0].records) == [(1, b"1")]
         cache, number = broker.process.serving.reader.cache, broker.partition(topic).number
@@ -195,7 +195,7 @@ async def test_read_ahead_follows_a_store_read_and_delays_nothing() -> None:
 
 
 @on_uvloop
-async def test_a_read_ahead_that_fails_is_nobodys_error() -> None:
+async def test_a_read_ahead_that_fails_fails_no_fetch() -> None:
     async with in_process_broker(read_ahead_segments=1) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_segment_each(broker, client, topic, [b"a", b"b"])
@@ -386,7 +386,7 @@ async def test_a_segment_read_whole_needs_no_index(
 
 
 @on_uvloop
-async def test_whatever_becomes_of_a_fetch_its_segments_can_be_reused() -> None:
+async def test_segments_can_be_reused_after_any_end_of_a_fetch() -> None:
     """Fetches that end well, fail in part, and lose their client: in the end every slab is spare."""
     async with in_process_broker(cache_size_bytes=0) as broker:
         topic = await broker.create_topic(partitions=2)

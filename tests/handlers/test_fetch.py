@@ -310,7 +310,7 @@ async def test_offsets_outside_the_log_are_out_of_range_at_once() -> None:
 
 
 @on_uvloop
-async def test_a_log_start_that_moves_past_a_waiting_fetch_is_told() -> None:
+async def test_a_log_start_that_passes_a_waiting_fetch_answers_it() -> None:
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as producer:
         topic = await broker.create_topic()
         await produce_all(producer, topic, [wire.batch([b"x"])] * 3)

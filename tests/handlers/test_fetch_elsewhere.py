@@ -226,7 +226,7 @@ async def test_a_consumer_of_a_stopping_leader_misses_nothing() -> None:
         for broker in (both.leader, both.reader):
             await both.waits(broker)
         with both.leader.objects.hold("put_if_absent", "*.entry") as hold:
-            await both.producer.send_produce(TOPIC, {both.index: wire.batch([b"under way"])})
+            await both.producer.send_produce(TOPIC, {both.index: wire.batch([b"in progress"])})
             await hold.reached()
             stopping = asyncio.create_task(both.leader.stop())
             await until(lambda: not both.leader.partition(TOPIC, both.index).is_led, "the leader hands over")
@@ -236,13 +236,13 @@ async def test_a_consumer_of_a_stopping_leader_misses_nothing() -> None:
             part = (await client.receive_fetch())[both.index]
             values = [value for _, value in wire.records_in(part.records)] if part.records else []
             assert part.error_code in (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            assert values in ([], [b"under way"])
+            assert values in ([], [b"in progress"])
         assert await stopping == 0
         await until(
             lambda: both.reader.process.serving.logs.partition(TOPIC, both.index), "the other one leads"
         )
         part = await both.fetch(both.consumer, 0)
-        assert [value for _, value in wire.records_in(part.records)] == [b"before", b"under way"]
+        assert [value for _, value in wire.records_in(part.records)] == [b"before", b"in progress"]
         assert (await both.consumer.produce(TOPIC, both.index, wire.batch([b"x"]))).base_offset == 2
 
 
@@ -284,7 +284,7 @@ async def test_a_leader_sends_consumers_to_a_broker_of_their_zone() -> None:
 
 
 @on_uvloop
-async def test_nobody_is_sent_to_a_broker_that_is_gone() -> None:
+async def test_no_consumer_is_sent_to_a_broker_that_is_gone() -> None:
     async with pair() as both:
         await both.produce(b"x")
         await both.reader.stop()

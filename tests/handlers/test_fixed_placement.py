@@ -45,7 +45,7 @@ async def lose_leader(plane: ControlPlane, topic: str, index: int) -> None:
 
 
 @pytest.mark.parametrize("topics", [NULL, array([]), array([text("aa") + int32s([0, 9]) + NO_TAGS])])
-async def test_no_reassignment_is_under_way(plane: ControlPlane, topics: bytes) -> None:
+async def test_no_reassignment_is_in_progress(plane: ControlPlane, topics: bytes) -> None:
     body = int32(1000) + topics + NO_TAGS
     reply = await ask_with_bytes(plane, list_partition_reassignments.handle, 46, 0, body)
     assert (reply.error_code, reply.error_message, reply.topics) == (0, None, [])
@@ -192,9 +192,7 @@ async def test_a_partition_that_is_led_needs_no_election(
 
 
 @pytest.mark.parametrize("version", range(3))
-async def test_of_all_partitions_only_those_without_a_leader_are_told(
-    plane: ControlPlane, version: int
-) -> None:
+async def test_of_all_partitions_only_leaderless_ones_are_returned(plane: ControlPlane, version: int) -> None:
     assert elected(await elect(plane, version, PREFERRED, None)) == {}
     await lose_leader(plane, "aa", 2)
     assert elected(await elect(plane, version, PREFERRED, None)) == {

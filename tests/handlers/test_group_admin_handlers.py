@@ -130,7 +130,7 @@ async def test_a_stable_group_is_described(plane: ControlPlane, version: int) ->
 
 @pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("state", [GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE])
-async def test_during_a_rebalance_no_protocol_is_told(
+async def test_during_a_rebalance_no_protocol_is_returned(
     plane: ControlPlane, version: int, state: GroupState
 ) -> None:
     plane.groups.answer = group_in_state("g", state, member_record("m"))
@@ -156,7 +156,7 @@ async def test_groups_without_members_are_described(plane: ControlPlane, version
 
 
 @pytest.mark.parametrize("version", range(3, 7))
-async def test_authorized_operations_are_told_to_who_asks(plane: ControlPlane, version: int) -> None:
+async def test_authorized_operations_are_returned_on_request(plane: ControlPlane, version: int) -> None:
     plane.groups.answer = group_in_state("g", GroupState.EMPTY)
     (group,) = await describe(plane, version, "g", operations=True)
     assert group.authorized_operations == {3, 6, 8, 10, 11}  # read, delete, describe, configs

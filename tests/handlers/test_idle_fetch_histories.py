@@ -44,7 +44,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True)
 class Poll:
-    """A consumer's request, sent so many times as it was, or made anew; something happens during the last."""
+    """A consumer's request, sent so many times as it was, or made again; something happens during the last."""
 
     consumer: int
     anew: bool

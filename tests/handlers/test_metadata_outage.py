@@ -1,4 +1,4 @@
-"""What clients are told while the metadata store is away, and that everything goes on when it is back."""
+"""Answers to clients while the metadata store is away, and that everything goes on when it is back."""
 
 import asyncio
 import contextlib
@@ -259,7 +259,7 @@ async def test_records_are_deleted_by_the_deadline_or_later(outage: Outage) -> N
 
 @BOTH
 @on_uvloop
-async def test_changes_of_topics_are_told_at_their_deadline(outage: Outage) -> None:
+async def test_changes_of_topics_are_answered_at_their_deadline(outage: Outage) -> None:
     async with broker_with_store() as (broker, metadata, client):
         topic = await broker.create_topic()
         metadata.switch.go_away(outage)
@@ -289,7 +289,7 @@ async def test_changes_of_topics_are_told_at_their_deadline(outage: Outage) -> N
 
 @BOTH
 @on_uvloop
-async def test_a_new_producer_is_told_to_try_again(outage: Outage) -> None:
+async def test_a_new_producer_gets_a_retriable_error(outage: Outage) -> None:
     async with broker_with_store() as (_, metadata, client):
         metadata.switch.go_away(outage)
         assert (await producer_id(client)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -307,7 +307,7 @@ async def test_a_new_producer_is_told_to_try_again(outage: Outage) -> None:
 
 @BOTH
 @on_uvloop
-async def test_commits_are_told_at_their_deadline_and_lost_to_nobody(outage: Outage) -> None:
+async def test_commits_are_answered_at_their_deadline_and_not_lost(outage: Outage) -> None:
     async with broker_with_store() as (broker, metadata, client):
         topic = await broker.create_topic()
         assert await commit(client, topic, 1) == 0

@@ -1,4 +1,4 @@
-"""What clients are told while the object store is away, and that everything goes on when it is back."""
+"""Answers to clients while the object store is away, and that everything goes on when it is back."""
 
 import asyncio
 import contextlib
@@ -166,7 +166,7 @@ async def test_an_illegal_request_is_refused_before_the_outage_is() -> None:
 
 @BOTH
 @on_uvloop
-async def test_a_log_that_cannot_be_opened_keeps_nobody_waiting(outage: Outage) -> None:
+async def test_a_log_that_cannot_be_opened_keeps_no_client_waiting(outage: Outage) -> None:
     async with broker_with_store() as (broker, objects, client):
         topic = await with_trigger(broker)
         await client.produce(topic, 0, wire.batch([b"before"]))

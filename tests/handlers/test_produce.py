@@ -1,4 +1,4 @@
-"""Produce: every refusal, and what becomes of records between append and reply."""
+"""Produce: every refusal, and the outcome of records between append and reply."""
 
 import gc
 import struct
@@ -193,7 +193,7 @@ async def test_a_request_without_topics_or_partitions_is_answered() -> None:
 
 @pytest.mark.parametrize("version", [3, 8, 9])
 @on_uvloop
-async def test_a_name_of_32_kib_is_refused_and_spoils_nobodys_records(version: int) -> None:
+async def test_a_name_of_32_kib_is_refused_and_spoils_no_records(version: int) -> None:
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as other:
         topic = await broker.create_topic()
         request = wire.produce_request(topic, {0: BATCH})
@@ -534,7 +534,7 @@ async def test_a_damaged_message_set_is_refused_with_its_own_code() -> None:
 
 
 @on_uvloop
-async def test_converting_an_old_message_set_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_converting_an_old_message_set_delays_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     may_go_on = threading.Event()
 
     def slow(records: memoryview, max_message_bytes: int, opened_limit_bytes: int) -> bytes:
@@ -555,11 +555,11 @@ async def test_converting_an_old_message_set_holds_nobody_up(monkeypatch: pytest
 
 
 async def turns_of_others(broker: InProcessBroker, client: Client, frame: bytes) -> int:
-    """How often another client is answered while a request is under way."""
+    """How often another client is answered while a request is in flight."""
     turns = 0
     async with broker.connect() as other:
         await client.send_bytes(frame)
-        await until(lambda: broker.process.basics.listener._requests, "the request is under way")
+        await until(lambda: broker.process.basics.listener._requests, "the request is in flight")
         while broker.process.basics.listener._requests:
             await other.call(ApiVersionsRequest(), ApiVersionsResponse, 0)
             turns += 1

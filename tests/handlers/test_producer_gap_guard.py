@@ -67,7 +67,7 @@ def lead_again(broker: InProcessBroker, partition: Partition) -> None:
 
 
 async def refuse_by_replacement(broker: InProcessBroker, client: Client, *sequences: int) -> list[int]:
-    """Batches are on their way to the bucket as another leader comes and goes; returns their answers."""
+    """Batches are in flight as another leader comes and goes; returns their answers."""
     with broker.objects.hold("put_if_absent", "*.entry") as uploading:
         for sequence in sequences:
             await client.send_produce("topic", {0: batch(sequence)})
@@ -106,7 +106,7 @@ async def test_batch_behind_one_refused_on_arrival_waits(known: int) -> None:
 
 
 async def test_new_producer_that_begins_later_is_refused_once() -> None:
-    """Found by a chaos run: its first batches were on their way to the last leader, and could never be stored."""
+    """Found by a chaos run: its first batches were in flight to the last leader, and could never be stored."""
     async with in_process_broker() as broker, broker.connect() as client:
         await broker.create_topic()
         for producer_id, sequences, expected in (

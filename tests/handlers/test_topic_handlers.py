@@ -97,7 +97,7 @@ async def test_creating_in_every_version(plane: ControlPlane, version: int) -> N
 
 
 @pytest.mark.parametrize("version", CREATE_VERSIONS[5:])
-async def test_what_a_creator_is_told(plane: ControlPlane, version: int) -> None:
+async def test_the_answer_to_a_creator(plane: ControlPlane, version: int) -> None:
     results = await create(plane, version, new("t", -1, -1, configs={"retention.ms": "5"}), new("old"))
     assert (results["t"].num_partitions, results["t"].replication_factor) == (2, 1)
     configs = by_name(results["t"].configs)

@@ -56,7 +56,7 @@ class Attacker:
         return True
 
 
-def test_announced_frames_that_do_not_come_hold_up_nobody(broker: KafscaleBroker) -> None:
+def test_announced_frames_that_do_not_come_delay_no_client(broker: KafscaleBroker) -> None:
     with contextlib.ExitStack() as stack, watching(broker) as watcher:
         for _ in range(3):
             Attacker(broker, stack).announce()

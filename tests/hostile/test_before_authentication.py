@@ -1,4 +1,4 @@
-"""Strangers at a SASL listener send whatever they like: nothing is served to them, and a known client goes on."""
+"""Untrusted clients at a SASL listener: nothing is served to them, and a known client goes on."""
 
 import asyncio
 import contextlib

@@ -29,7 +29,7 @@ def broker(tmp_path: Path) -> Iterator[KafscaleBroker]:
 
 
 def stored_bytes(broker: KafscaleBroker) -> int:
-    """What the metadata store takes on disk."""
+    """The metadata store's size on disk."""
     folder = broker.data_folder / "metadata"
     files = folder.rglob("*") if folder.is_dir() else broker.data_folder.glob("metadata*")
     return sum(file.stat().st_size for file in files if file.is_file())

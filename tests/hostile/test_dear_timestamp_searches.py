@@ -67,7 +67,7 @@ def large_request() -> ListOffsetsRequest:
     return ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=topics)
 
 
-def test_dear_searches_by_time_make_nobody_wait(broker: KafscaleBroker) -> None:
+def test_dear_searches_by_time_make_no_client_wait(broker: KafscaleBroker) -> None:
     now_ms = int(time.time() * 1000)
     batch, answers = dear_batch(now_ms + AHEAD_MS), list[int]()
     with watching(broker) as watcher, wire.connect(broker, GIVE_UP_SEC) as other:

@@ -14,7 +14,7 @@ TIMES = 100_000 - 1
 ANSWER_MAX_BYTES = 64 << 10
 
 
-def test_one_resource_named_100000_times_stalls_nobody(tmp_path: Path) -> None:
+def test_one_resource_named_100000_times_stalls_no_client(tmp_path: Path) -> None:
     named = struct.pack(">b", BROKER) + string("0") + struct.pack(">i", -1)
     request = frame(ApiKey.DESCRIBE_CONFIGS, 3, repeated(named, TIMES) + b"\x01\x01")
     with running_broker(tmp_path, flush_interval_ms=0) as broker, watching(broker) as watcher:

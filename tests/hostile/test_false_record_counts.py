@@ -92,7 +92,7 @@ def broker(tmp_path: Path) -> Iterator[KafscaleBroker]:
         yield running
 
 
-def test_counting_of_claimed_records_makes_nobody_wait(broker: KafscaleBroker) -> None:
+def test_counting_of_claimed_records_makes_no_client_wait(broker: KafscaleBroker) -> None:
     """The dearest to count: as many bytes as are opened at most, full of the smallest records but for the last."""
     claimed = 2_300_000
     dear = claiming(claimed + 1, compress(Codec.ZSTD, b"\x0c\x00\x00\x00\x01\x01\x00" * claimed))

@@ -145,7 +145,7 @@ def broker(tmp_path: Path) -> Iterator[KafscaleBroker]:
 
 
 @pytest.mark.parametrize("name", list(ANSWERED_ONCE))
-def test_partition_named_9900_times_stalls_nobody(name: str, broker: KafscaleBroker) -> None:
+def test_partition_named_9900_times_stalls_no_client(name: str, broker: KafscaleBroker) -> None:
     with watching(broker) as watcher:
         with wire.connect(broker, GIVE_UP_SEC) as attacker:
             attacker.send_bytes(ANSWERED_ONCE[name]())
@@ -154,7 +154,7 @@ def test_partition_named_9900_times_stalls_nobody(name: str, broker: KafscaleBro
 
 
 @pytest.mark.parametrize("name", nightly_but(MANY_THINGS, "Fetch", "Metadata", "DeleteTopics", "OffsetFetch"))
-def test_request_that_names_much_stalls_nobody(name: str, broker: KafscaleBroker) -> None:
+def test_request_that_names_much_stalls_no_client(name: str, broker: KafscaleBroker) -> None:
     with watching(broker) as watcher:
         with wire.connect(broker, GIVE_UP_SEC) as attacker:
             attacker.send_bytes(MANY_THINGS[name]())

@@ -46,7 +46,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize(("version", "one", "code"), ATTACKS)
-def test_request_of_many_batches_makes_nobody_wait(
+def test_request_of_many_batches_makes_no_client_wait(
     broker: KafscaleBroker, version: int, one: bytes, code: ErrorCode
 ) -> None:
     records = one * (ATTACK_BYTES // len(one))

@@ -72,7 +72,7 @@ ATTACKS = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_as_many_names_as_there_may_be_stall_nobody(broker: KafscaleBroker, attack: str) -> None:
+def test_as_many_names_as_there_may_be_stall_no_client(broker: KafscaleBroker, attack: str) -> None:
     api_key, version, *body = ATTACKS[attack]
     request = frame(api_key, version, b"".join((*body, NO_TAGS)))
     with watching(broker) as watcher, wire.connect(broker, GIVE_UP_SEC) as connection:

@@ -62,7 +62,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 
 
 def backup(broker: KafscaleBroker, *arguments: str) -> Any:
-    """What `kafscale backup` printed, with the broker's settings."""
+    """The output of `kafscale backup`, with the broker's settings."""
     done = subprocess.run(
         [str(Path(sys.executable).parent / "kafscale"), "backup", *arguments, "--json"],
         env=broker.environment(),

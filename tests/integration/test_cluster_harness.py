@@ -64,7 +64,7 @@ def test_a_topic_without_live_leaders_is_noticed(cluster: Cluster) -> None:
     cluster.resume(1)
 
 
-def test_what_producers_are_told_and_readers_see_is_entered(cluster: Cluster, tmp_path: Path) -> None:
+def test_answers_to_producers_and_reads_are_entered(cluster: Cluster, tmp_path: Path) -> None:
     history = History()
     loads: list[Load] = [
         ClusterLoad("idempotent", cluster, PLACES, history),
@@ -117,7 +117,7 @@ def test_what_producers_are_told_and_readers_see_is_entered(cluster: Cluster, tm
 
 
 @pytest.mark.skipif(java_missing() is not None, reason=str(java_missing()))
-def test_what_kafkas_verifiable_producer_is_told_is_entered(cluster: Cluster, tmp_path: Path) -> None:
+def test_answers_to_kafkas_verifiable_producer_are_entered(cluster: Cluster, tmp_path: Path) -> None:
     history = History()
     producer = JavaLoad(7, tmp_path, cluster, "t", history)
     try:

@@ -132,7 +132,7 @@ def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     broker = start_broker(flush_interval_ms=flush_interval_ms, **sealing)
     ledger = run_load_and_crashes(broker, SEED + flush_interval_ms, KILLS)
     assert ledger.count() > 50 * KILLS
-    broker.kill9()  # once more, with nothing under way
+    broker.kill9()  # once more, with nothing in progress
     broker.start()
     read = read_everything(broker)
     ledger.check(read)

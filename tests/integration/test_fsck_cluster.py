@@ -43,7 +43,7 @@ def stores(tmp_path: Path) -> Iterator[tuple[Cluster, S3Server]]:
 
 
 def first_records(cluster: Cluster, partition: int) -> list[tuple[int, bytes | None]]:
-    """What a fetch from the start gives; there may be a hole up to the log's end."""
+    """Records of a fetch from the start; there may be a hole up to the log's end."""
     with wire.connect(cluster.brokers[cluster.leaders("t")[partition]]) as connection:
         part = wire.fetch(connection, "t", {partition: 0}, max_wait_ms=1000)[partition]
     assert part.error_code == 0, f"error {part.error_code}"
@@ -67,7 +67,7 @@ def test_beside_a_cluster_of_which_a_broker_is_killed(stores: tuple[Cluster, S3S
         load.start()
     try:
         wait_until(lambda: history.count() > 100, "acknowledgements")
-        cluster.kill(2)  # Leaders change, with flushes, sealing and merges under way.
+        cluster.kill(2)  # Leaders change, with flushes, sealing and merges in progress.
         status, fields = fsck(cluster, "--verify")
         assert (status, problems(fields)) == (CLEAN, [])
         cluster.start(2)

@@ -88,7 +88,7 @@ def run_group(broker: Any, chaos: Chaos, scenario: Scenario, seconds: float) -> 
 
 
 def summary(evidence: Evidence) -> str:
-    """What the run was made of."""
+    """The parts of the run."""
     events = [event for journal in evidence.journals.values() for event in journal]
     processed = [event for event in events if isinstance(event, Processed)]
     generations = {event.generation for event in events if isinstance(event, Assigned)}

@@ -1,4 +1,4 @@
-"""What a scrape says of consumer groups: states and members, rebalances, commits, and how far they are behind."""
+"""Metrics of consumer groups: states and members, rebalances, commits, and how far they are behind."""
 
 from collections.abc import Callable, Iterator
 

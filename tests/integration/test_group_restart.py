@@ -364,7 +364,7 @@ def produce(broker: Peer, topic: str) -> None:
 
 
 def changes(member: MemberProcess) -> list[Event]:
-    """What it was given and what was taken from it, so far."""
+    """Partitions assigned to it and revoked from it so far."""
     member.journal.read()
     return [one for one in member.journal.events if isinstance(one, Assigned | Revoked)]
 

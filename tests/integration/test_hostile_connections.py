@@ -138,7 +138,7 @@ def test_clients_that_vanish_in_the_middle_leave_nothing_behind(broker: Kafscale
 
 
 def _connections(broker: KafscaleBroker) -> float:
-    """What the broker's own metric says."""
+    """The value of the broker's own metric."""
     metrics = broker.http_get("/metrics")[1]
     rows = [line for line in metrics.splitlines() if line.startswith("kafscale_connections ")]
     assert rows, "no metric kafscale_connections"

@@ -1,4 +1,4 @@
-"""What the group tests keep librdkafka from (tests/support/group_beginning.py), shown with one partition.
+"""A behaviour of librdkafka that the group tests avoid (tests/support/group_beginning.py), shown with one partition.
 
 KAFSCALE_TEST_PEER=kafka runs the same on Apache Kafka. It is known of librdkafka up to 2.16 only. Should it fail
 there with a newer one, whose version is then to be entered below, that one does not forget its position any more,

@@ -57,12 +57,12 @@ class LocalCluster(ServerProcess):
         self.bootstrap = self.log_text()[told:].partition("bootstrap.servers=")[2].partition("\n")[0]
 
     def end(self) -> None:
-        """What Ctrl-C does."""
+        """Does as Ctrl-C."""
         self.send_signal(signal.SIGINT)
         assert self.wait_exit(40) == 0
 
     def kafscale(self, *arguments: str) -> str:
-        """What the command prints in a shell that read the settings file, as the script advises."""
+        """The command's output in a shell that read the settings file, as the script advises."""
         command = [f'. {self.data / "settings.env"}; exec {Path(sys.executable).parent / "kafscale"} "$@"']
         done = subprocess.run(
             ["sh", "-c", *command, "sh", *arguments],
@@ -139,7 +139,7 @@ def test_it_serves_survives_a_kill_and_goes_on_with_its_data(tmp_path: Path) -> 
         end_what_it_started(cluster)
 
 
-def test_the_disaster_drill_as_the_page_tells_it(tmp_path: Path) -> None:
+def test_the_disaster_drill_as_the_page_says(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     try:
         cluster.start()
@@ -173,7 +173,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
             cluster.close()
 
 
-def test_a_store_that_cannot_go_on_is_told_with_its_error(tmp_path: Path) -> None:
+def test_a_store_that_cannot_go_on_is_reported_with_its_error(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     wal = cluster.data / "etcd" / "member" / "wal"
     wal.mkdir(parents=True)

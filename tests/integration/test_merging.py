@@ -18,7 +18,7 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 COUNT = by_day(1_500, by_night=10_000)
 HANDFUL = 16
 PARTS = 8
-"""What is written is sealed so often, at least: that there is something to merge, however fast the machine is."""
+"""Records are sealed so often, at least, that there is something to merge, however fast the machine is."""
 
 
 def value(number: int) -> bytes:

@@ -182,9 +182,7 @@ def test_bodies_without_a_length_pass(server: Server, client: Client, where: str
     assert client.ask("GET", path) == (200, b"".join(pieces))
 
 
-def test_a_client_that_waits_to_be_told_to_send_its_body_is_told(
-    server: Server, proxy: ObjectStoreProxy
-) -> None:
+def test_a_client_that_waits_to_send_its_body_gets_continue(server: Server, proxy: ObjectStoreProxy) -> None:
     with socket.create_connection(("127.0.0.1", proxy.port), 10) as connection:
         connection.sendall(b"PUT " + KEY.encode() + b" HTTP/1.1\r\nExpect: 100-continue\r\n")
         connection.sendall(b"Host: a\r\nContent-Length: 2\r\n\r\n")

@@ -42,7 +42,7 @@ def recover(broker: KafscaleBroker, *arguments: str) -> "subprocess.CompletedPro
 
 
 def recovered(broker: KafscaleBroker, *arguments: str) -> dict[str, Any]:
-    """What `recover --apply` did."""
+    """The report of `recover --apply`."""
     done = recover(broker, "--apply", "--json", *arguments)
     assert done.returncode == 0, done.stderr
     fields = json.loads(done.stdout)

@@ -43,7 +43,7 @@ def test_a_cluster_comes_back_from_its_bucket(cluster: Cluster) -> None:
     for load in loads:
         load.start()
     try:
-        for broker_id in (1, 2, 3):  # leaders change, with uploads under way
+        for broker_id in (1, 2, 3):  # leaders change, with uploads in progress
             before = history.count()
             wait_until(lambda seen=before: history.count() > seen + 50, "acknowledgements")  # type: ignore[misc]
             cluster.kill(broker_id)

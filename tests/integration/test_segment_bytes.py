@@ -95,7 +95,7 @@ def test_small_to_larger_than_2_gib_and_back(broker: KafscaleBroker) -> None:
         topic.produce_and_read_all()
     broker.restart()
     topic.read_all()
-    topic.set_segment_bytes(LARGE)  # the level is finalized for ever
+    topic.set_segment_bytes(LARGE)  # the level is finalized for good
     broker.kill9()
     broker.start()
     topic.set_segment_bytes(LARGE + 1)

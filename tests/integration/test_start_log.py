@@ -1,4 +1,4 @@
-"""What a broker's log says first: where clients connect, where metrics are, where data lies; or what is taken."""
+"""The first lines of a broker's log: where clients connect, where metrics are, where data lies; or what is taken."""
 
 import socket
 from pathlib import Path

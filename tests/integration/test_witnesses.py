@@ -89,7 +89,7 @@ def values_of(stage: str, number: int) -> list[bytes | None]:
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """What a broker left of two partitions: segments, then a gathered object, then entries of a journal."""
+    """A broker's objects of two partitions: segments, then a gathered object, then entries of a journal."""
     broker = KafscaleBroker(tmp_path_factory.mktemp("witnesses"), flush_interval_ms=0)
 
     def count(suffix: str, least: int) -> Callable[[], bool]:

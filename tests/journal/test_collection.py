@@ -1,12 +1,11 @@
-"""What may be deleted of a journal, and what its objects alone say. The model shows more (`tests/sim/journal`)."""
+"""A journal's deletable entries, and its committed ones by objects alone. More in the model (`tests/sim/journal`)."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.formats.journal_record import JournalRecord
-from kafscale.journal.collection import collectable
-from kafscale.journal.counting import counted_through
+from kafscale.journal.collection import collectable, counted_through
 
 DECLARED = {0: -1, 1: 0, 2: 0, 3: 2, 4: 2}
 

@@ -72,7 +72,7 @@ def test_entries_below_a_fence_may_still_turn_out_to_be_there() -> None:
 
 
 @pytest.mark.parametrize(("place", "next_sequence"), [(1, 1), (2, 2), (3, 2), (9, 2)])
-def test_an_end_that_is_told_refuses_what_is_not_below_it(place: int, next_sequence: int) -> None:
+def test_a_reported_end_refuses_entries_that_are_not_below_it(place: int, next_sequence: int) -> None:
     journal = told_of_end(found_own(sealed(sealed(NEW_JOURNAL)), 0), place)
     assert (journal.is_fenced, journal.next_sequence, journal.committed_through) == (True, next_sequence, 0)
     with pytest.raises(ValueError, match="has ended"):

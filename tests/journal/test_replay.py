@@ -71,7 +71,7 @@ def test_what_does_not_follow_the_record_is_an_error() -> None:
         found.behind(A, 0, 0, 4)
 
 
-def test_a_collected_entry_is_told_and_another_gap_is_an_error() -> None:
+def test_a_collected_entry_is_a_hole_and_another_gap_an_error() -> None:
     found = replay((one(A, 0, 4),), None, (one(B, 0, 0),), progress=1)
     assert found.last_hole == 1
     assert len(found.behind(B, 0, -1, 0)) == 1

@@ -33,7 +33,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Image]]:
-    """What the Dockerfile makes, by stage; "" is the last."""
+    """The image of each of the Dockerfile's stages; "" is the last."""
     project = Path(__file__).resolve().parents[2]
     with built(project / "Dockerfile", project, tmp_path_factory.mktemp("image")) as found:
         yield found
@@ -41,7 +41,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Image
 
 @pytest.fixture(autouse=True)
 def left_as_found(plane: ControlPlane) -> Iterator[None]:
-    """What belongs to no namespace goes after each test, and controllers work as they did before it."""
+    """Objects of no namespace go after each test, and controllers work as they did before it."""
     server = plane.server.pid
     yield
     for name in SHARED_ROLES:
@@ -91,7 +91,7 @@ def operator(installed: Operators) -> OperatorProcess:
 
 @pytest.fixture
 def helm(plane: ControlPlane, api: KubeApi, tmp_path: Path) -> Iterator[Helm]:
-    """What releases leave behind for all is removed afterwards."""
+    """Objects that releases leave behind for all are removed afterwards."""
     yield Helm(plane, api, tmp_path)
     for definition in all_definitions():
         undefine(plane.admin, definition)

@@ -132,7 +132,7 @@ def test_what_the_operator_backed_up_comes_back(cluster: BackedUp, operator: Ope
     assert topics.kafka_configs("orders") == {"retention.ms": "86400000"}
 
 
-def test_a_failure_is_told_until_it_is_corrected(cluster: BackedUp, operator: OperatorProcess) -> None:
+def test_a_failure_is_reported_until_it_is_corrected(cluster: BackedUp, operator: OperatorProcess) -> None:
     cluster.topics.brokers.start()
     cluster.set_backups(bucket="nowhere", keep=1, keepFor="1ms")
     wait_until(lambda: cluster.condition()[1] == "SnapshotFailed", "the failure is told")

@@ -1,4 +1,4 @@
-"""What helm tells after an installation is right for what was installed, and can be typed as it stands."""
+"""helm's notes after an installation are right for what was installed, and can be typed as they stand."""
 
 import re
 import shlex
@@ -40,7 +40,7 @@ def named_are_there(api: KubeApi, said: str) -> list[tuple[str, str]]:
 
 
 def typed(said: str) -> tuple[list[str], list[Manifest]]:
-    """What a shell gives to kubectl where the command with the manifest is pasted: arguments, manifests."""
+    """The shell's input to kubectl where the command with the manifest is pasted: arguments, manifests."""
     start = said.index("kubectl --namespace", said.index("A cluster is made of"))
     script = 'kubectl() { printf "%s " "$@" >&2; cat; }\n' + said[start:]
     # What comes after the manifest are commands of their own.
@@ -78,13 +78,13 @@ def test_operator_without_definitions_names_their_source(helm: Helm) -> None:
 
 
 def outside(helm: Helm, **external: Any) -> str:
-    """What is told about clients outside, on one line."""
+    """The notes about clients outside, on one line."""
     said = helm.install("demo", direct(replicas=1, external=external))
     assert "KafscaleCluster" not in said, "brokers without an operator need no definitions"
     return " ".join(said.partition("Clients outside begin at")[2].split())
 
 
-def test_clients_outside_are_told_a_port_that_leads_somewhere(api: KubeApi, helm: Helm) -> None:
+def test_the_port_for_clients_outside_leads_to_the_brokers(api: KubeApi, helm: Helm) -> None:
     balanced = outside(helm)
     assert balanced.startswith("port 9094 of the address of kubectl")
     named = outside(helm, bootstrapHost="k.example.com", hostTemplate="k-{id}.example.com")
@@ -101,7 +101,7 @@ def test_clients_outside_are_told_a_port_that_leads_somewhere(api: KubeApi, helm
         assert "and the node port of" in ported
 
 
-def test_an_autoscaler_that_knows_no_load_is_told_of(helm: Helm) -> None:
+def test_an_autoscaler_that_knows_no_load_is_named(helm: Helm) -> None:
     scaled = direct(autoscaling={"maxReplicas": 3})
     assert "resources.requests.cpu is missing" in helm.install("demo", scaled)
     scaled["directCluster"]["spec"]["brokers"]["resources"] = {"requests": {"cpu": "1"}}

@@ -47,7 +47,7 @@ def monitoring(plane: ControlPlane) -> Iterator[None]:
 
 
 def try_out(api: KubeApi, manifest: Manifest) -> Manifest:
-    """What the server would make of it: nothing is stored, unknown and doubled fields are refused."""
+    """The server's version of it: nothing is stored, unknown and doubled fields are refused."""
     kind = Kind(manifest["apiVersion"], manifest["kind"])
     path = api.path(kind, None, manifest["metadata"].get("namespace"))
     return api.request("POST", path, body=manifest, query={"dryRun": "All", "fieldValidation": "Strict"})

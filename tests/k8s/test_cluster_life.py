@@ -43,7 +43,7 @@ def owned(api: KubeApi, kind: Kind) -> list[str]:
     ]
 
 
-def test_a_cluster_is_made_and_tells_how_it_is(cluster: OperatedCluster) -> None:
+def test_a_cluster_is_made_and_reports_its_state(cluster: OperatedCluster) -> None:
     cluster.make(config={"flushIntervalMs": 250})
     status = cluster.wait_phase("Ready")
     assert {kind: owned(cluster.api, kind) for kind in OWNED} == OWNED
@@ -284,7 +284,7 @@ def test_brokers_keep_zone_rights_as_long_as_they_need_them(cluster: OperatedClu
     assert cluster.node_readers() == []
 
 
-def test_what_somebody_changes_by_hand_is_put_right(cluster: OperatedCluster) -> None:
+def test_a_change_by_hand_is_put_right(cluster: OperatedCluster) -> None:
     cluster.make()
     cluster.wait_phase("Ready")
     container = {"name": "broker", "image": "other:1"}
@@ -321,7 +321,7 @@ def test_impossible_spec_stops_nothing(cluster: OperatedCluster) -> None:
     assert cluster.uids() == before
 
 
-def test_what_kubernetes_refuses_is_told_in_its_words(cluster: OperatedCluster) -> None:
+def test_a_refusal_of_kubernetes_is_reported_in_its_words(cluster: OperatedCluster) -> None:
     resources = {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}
     cluster.make(brokers={"replicas": 3, "resources": resources})
     cluster.wait_phase("Failed")
@@ -331,7 +331,7 @@ def test_what_kubernetes_refuses_is_told_in_its_words(cluster: OperatedCluster) 
     cluster.wait_phase("Ready")
 
 
-def test_an_object_of_somebody_else_is_left_alone(cluster: OperatedCluster) -> None:
+def test_an_object_of_another_owner_is_left_alone(cluster: OperatedCluster) -> None:
     own = {"selector": {"app": "mine"}, "ports": [{"port": 80}]}
     metadata = {"name": "c-bootstrap"}
     cluster.api.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": own})
@@ -343,7 +343,7 @@ def test_an_object_of_somebody_else_is_left_alone(cluster: OperatedCluster) -> N
     cluster.wait_phase("Ready")
 
 
-def test_brokers_that_cannot_start_are_told_of(cluster: OperatedCluster, kubelet: Kubelet) -> None:
+def test_brokers_that_cannot_start_are_reported(cluster: OperatedCluster, kubelet: Kubelet) -> None:
     kubelet.decide("c-broker-*", Fate.STUCK)
     cluster.make()
     cluster.wait_phase("Degraded")

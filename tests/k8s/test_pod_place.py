@@ -86,7 +86,7 @@ def apply_services(admin: KubeApi, wanted: ClusterSpec, broker_count: int = 1) -
 
 
 def balance(admin: KubeApi, broker_id: int, host: str) -> None:
-    """What a cloud's controller does when the load balancer is there."""
+    """Does as a cloud's controller when the load balancer is there."""
     status = {"loadBalancer": {"ingress": [{"hostname": host}]}}
     admin.patch(SERVICE, f"events-broker-{broker_id}-external", {"status": status}, subresource="status")
 

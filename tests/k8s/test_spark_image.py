@@ -52,7 +52,7 @@ def left_as_found() -> None:
 
 @pytest.fixture(scope="module")
 def spark_images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Image]]:
-    """What the Dockerfile makes, by stage; "" is the last."""
+    """The image of each of the Dockerfile's stages; "" is the last."""
     with built(DOCKERFILE, PROJECT, tmp_path_factory.mktemp("spark-image")) as found:
         yield found
 
@@ -105,7 +105,7 @@ def cron_job_of_the_chart(folder: Path) -> Manifest:
 
 
 def arguments(lake: Path) -> list[str]:
-    """What makes the export one of `data_folder`. Iceberg writes full paths: the folder has its own there too."""
+    """Makes the export one of `data_folder`. Iceberg writes full paths: the folder has its own there too."""
     return ["--topic=events", "--table=local.db.events", f"--warehouse={lake}", "--data-dir=/data", "--json"]
 
 

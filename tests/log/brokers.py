@@ -56,7 +56,7 @@ AN_HOUR_MS = 3_600_000
 
 
 class BrokerParts:
-    """What of a broker leads and follows partitions, put together as its process does it."""
+    """The parts of a broker that lead and follow partitions, put together as its process does it."""
 
     def __init__(
         self, metadata: MetadataStore, objects: ControlledStore, broker_id: int, settings: Settings
@@ -164,7 +164,7 @@ class BrokerParts:
         return partition
 
     def produce(self, topic: str, index: int, *values: bytes, **fields: Any) -> "asyncio.Future[int]":
-        """What the producer is told: the first offset, or `RefusedError`. The broker must lead the partition."""
+        """The producer's answer: the first offset, or `RefusedError`. The broker must lead the partition."""
         partition = self.partition(topic, index)
         assert partition.is_led
         log = self.logs.open_now(partition)
@@ -204,7 +204,7 @@ class Cluster:
         self.objects = ControlledStore()
         self.brokers: list[BrokerParts] = []
         self.closing = AsyncExitStack()
-        """What a test adds to it is closed before the brokers are."""
+        """Additions of a test are closed before the brokers are."""
         self._settings = replace(Settings(), **settings)
 
     def broker(self, broker_id: int, metadata: MetadataStore | None = None) -> BrokerParts:

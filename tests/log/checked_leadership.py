@@ -18,7 +18,7 @@ ENDS = {Event.FENCED, Event.FLUSH_FAILED}
 
 @dataclass
 class Record:
-    """What the store has of the partition: the leader epoch, the revision, and the published batches."""
+    """The store's state of the partition: the leader epoch, the revision, and the published batches."""
 
     topic: int
     epoch: int
@@ -44,7 +44,7 @@ class Store:
         return self.record
 
     def write(self, expected_revision: int, epoch: int, batches: tuple[int, ...] = ()) -> int | None:
-        """Replace the record if it has this revision; returns the new one. Checks what must hold for ever."""
+        """Replace the record if it has this revision; returns the new one. Checks what must always hold."""
         record = self.record
         if record is None or record.revision != expected_revision:
             return None
@@ -202,7 +202,7 @@ class CheckedLeadership:
             self.store.refused.add(batch)
 
     def check(self) -> None:
-        """What holds after every event."""
+        """Invariants after every event."""
         assert self.claim is None or self.claim.state is State.CLAIMING, "its end was not said"
         for term in self.terms:
             state = term.state
@@ -246,7 +246,7 @@ class CheckedLeadership:
             self.apply(term, Event.ELECTED)
 
     def end_claims(self) -> None:
-        """What was claimed together has its outcome; what is not led by now is not going to be."""
+        """Partitions claimed together have their outcome; what is not led by now is not going to be."""
         for leadership in self.claims_to_end:
             self.reached.add((leadership.state, Event.NOT_ELECTED))
             for effect in leadership.apply(Event.NOT_ELECTED):

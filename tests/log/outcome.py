@@ -1,4 +1,4 @@
-"""What a producer hears of a batch."""
+"""A producer's answer about a batch."""
 
 import asyncio
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class RefusedError(Exception):
 
 @dataclass
 class Outcome:
-    """What one producer was told of one of its batches."""
+    """The answer to one producer about one of its batches."""
 
     told: "asyncio.Future[int]"
 

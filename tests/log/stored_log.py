@@ -95,7 +95,7 @@ class StoredLog:
             await objects.inner.put(segment.index_key, [segment.index])
 
     def batches_from(self, offset: int) -> list[bytes]:
-        """What a reader gets who asks for everything from `offset` on."""
+        """Everything from `offset` on, as a reader gets it."""
         return [
             batch
             for segment in self.segments
@@ -139,7 +139,7 @@ class Reading:
         self.partition = partition_of(log.record)
 
     async def fetch(self, offset: int, max_bytes: int = MIB, partition: Partition | None = None) -> bytes:
-        """What a fetch gives: whole batches from the one with `offset` on. Raises what the first load raises."""
+        """The result of a fetch: whole batches from the one with `offset` on. Raises what the first load raises."""
         partition = partition or self.partition
         loaded: list[CachedSegment] = []
 

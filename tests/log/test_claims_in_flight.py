@@ -23,7 +23,7 @@ def test_a_claim_is_in_flight_until_its_outcome_is_known() -> None:
     assert in_flight() == (False, False, False)
 
 
-def test_who_waits_goes_on_when_that_claim_ends_and_not_before() -> None:
+def test_a_waiter_goes_on_when_that_claim_ends_and_not_before() -> None:
     async def run() -> None:
         claims = ClaimsInFlight()
         await claims.ended(ORDERS)  # It is not being claimed: there is nothing to wait for.

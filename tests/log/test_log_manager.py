@@ -80,7 +80,7 @@ async def test_a_topic_that_changes_during_its_claim_is_claimed_once() -> None:
         broker.connect() as client,
     ):
         await begin_create(creator, "topic", 2)
-        await until(lambda: metadata.waiting == 1, "the claim is under way")
+        await until(lambda: metadata.waiting == 1, "the claim is in flight")
         await set_config(client, "topic", "retention.ms", "1000")
         await set_config(client, "topic", "compression.type", "zstd")
         metadata.may_claim.set()
@@ -103,7 +103,7 @@ async def test_partitions_added_during_a_claim_are_claimed_too() -> None:
         broker.connect() as client,
     ):
         await begin_create(creator, "topic", 1)
-        await until(lambda: metadata.waiting == 1, "the claim is under way")
+        await until(lambda: metadata.waiting == 1, "the claim is in flight")
         growing = asyncio.create_task(grow(client, "topic", 3))
         await until(lambda: metadata.waiting == 2, "so is that of the new ones")
         metadata.may_claim.set()

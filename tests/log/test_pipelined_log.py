@@ -71,7 +71,7 @@ class ModelBatch:
 
 @dataclass(eq=False)
 class ModelBuffer:
-    """What a segment is made of."""
+    """The parts of a segment."""
 
     size_bytes: int = 0
     counts: list[int] = field(default_factory=list)
@@ -123,7 +123,7 @@ class PipelinedLog(RuleBasedStateMachine):
     def lead(self, record: PartitionRecord, is_busy: bool) -> None:
         """A new epoch begins with `record`, in which everything stands that was ever published.
 
-        `is_busy`: it has published already, and more is on its way.
+        `is_busy`: it has published already, and more is in flight.
         """
         self.record = record
         self.leadership = PartitionLeadership(State.LEADING)
@@ -305,7 +305,7 @@ class PipelinedLog(RuleBasedStateMachine):
         is_busy=st.booleans(),
     )
     def fail(self, error_code: ErrorCode, first_refused: int, committed: int, is_busy: bool) -> None:
-        """What is in flight from `first_refused` on is known not to count; of the others `committed` do."""
+        """Entries in flight from `first_refused` on are known not to count; of the others `committed` do."""
         sealed = [segment for segment in self.closed if segment.sealed is not None]
         for segment in sealed[first_refused:]:
             assert segment.sealed is not None

@@ -1,4 +1,4 @@
-"""What a broker exports of each topic that it leads."""
+"""A broker's metrics of each topic that it leads."""
 
 import pytest
 

@@ -85,7 +85,7 @@ def test_waiters_are_served_in_order_as_far_as_they_fit() -> None:
     assert line.served == ["a", "b", "c"]
 
 
-def test_nobody_overtakes_a_large_frame_that_waits() -> None:
+def test_no_frame_overtakes_a_large_one_that_waits() -> None:
     budget = MemoryBudget(100)
     line = Line(budget)
     budget.charge(60)

@@ -52,7 +52,7 @@ async def etcd_store(
 
 
 async def until_answered(call: Callable[[], Awaitable[T]]) -> T:
-    """What a caller gets that tries again, whatever became of the attempt before."""
+    """The answer to a caller that tries again, whatever the outcome of the attempt before."""
     async with asyncio.timeout(PATIENCE_SEC):
         while True:
             try:

@@ -1,4 +1,4 @@
-"""What is known of a call whose connection broke, was held, or was never made."""
+"""The known outcome of a call whose connection broke, was held, or was never made."""
 
 import asyncio
 import time
@@ -160,7 +160,7 @@ async def test_a_renewal_that_is_not_answered_is_no_end_of_the_lease(
     assert await until_answered(lambda: store.renew_lease(lease))
 
 
-async def test_close_ends_the_calls_under_way(proxy: TcpProxy, store: EtcdStore) -> None:
+async def test_close_ends_the_calls_in_flight(proxy: TcpProxy, store: EtcdStore) -> None:
     proxy.forwards_replies.clear()
     (writing,) = await sent(proxy, put(store, "k"))
     (reading,) = await sent(proxy, store.get("k"))

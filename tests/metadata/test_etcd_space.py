@@ -1,4 +1,4 @@
-"""What etcd does when its quota is used up, and what the store makes of it."""
+"""etcd with its quota used up, and the store's answers then."""
 
 import asyncio
 from pathlib import Path
@@ -17,7 +17,7 @@ VALUE = bytes(500_000)
 
 
 def make_room(server: EtcdServer, revision: int) -> None:
-    """What docs/operations.md says to do."""
+    """Does as docs/operations.md says."""
     with grpc.insecure_channel(server.endpoint.removeprefix("http://")) as channel:
         maintenance = rpc.MaintenanceStub(channel)
         server.compact(revision)

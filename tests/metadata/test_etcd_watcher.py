@@ -1,4 +1,4 @@
-"""What a watch makes of etcd's answers, some of which a healthy etcd rarely gives."""
+"""A watch and etcd's answers, some of which a healthy etcd rarely gives."""
 
 from aetcd import rpc
 
@@ -82,7 +82,7 @@ def test_fragments_past_the_limit_are_left_for_a_snapshot() -> None:
     assert begun.take() == Changes(puts_and_deletes=(item("k/a", 31),), revision=31)
 
 
-def test_what_a_member_that_lags_behind_tells_again_is_left_out() -> None:
+def test_repeated_answers_of_a_lagging_member_are_skipped() -> None:
     begun = watcher()
     begun.take_response(answer(put("k/a", 9), put("k/a", 10), put("k/a", 11)))
     assert begun.take() == Changes(puts_and_deletes=(item("k/a", 11),), revision=11)

@@ -1,4 +1,4 @@
-"""What counting adds to a metadata store: calls and errors under the method's name."""
+"""Counting by a metadata store: calls and errors under the method's name."""
 
 import pytest
 

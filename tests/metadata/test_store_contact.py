@@ -42,7 +42,7 @@ def test_contact_is_lost_after_a_lease_without_an_answer() -> None:
 
 
 def test_answer_counts_from_when_it_was_asked_for() -> None:
-    """What it says may be as old as the question."""
+    """The answer may be as old as the question."""
     scene = Scene()
     scene.ask(takes_ms=TTL_MS)
     assert scene.is_lost()

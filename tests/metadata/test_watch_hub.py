@@ -1,4 +1,4 @@
-"""What a watcher's backlog may grow to, and what it gets when that is not enough."""
+"""The bound of a watcher's backlog, and what it gets when that is not enough."""
 
 import asyncio
 from contextlib import aclosing

@@ -25,7 +25,7 @@ def decode(value: bytes) -> int:
 
 
 async def write(store: SqliteStore, writer: int) -> None:
-    """Count up in two keys at once, for ever; print each count once it is acknowledged."""
+    """Count up in two keys at once, without end; print each count once it is acknowledged."""
     item = await store.get(f"a/{writer}")
     count, revision = (decode(item.value), item.mod_revision) if item else (0, ABSENT)
     while True:

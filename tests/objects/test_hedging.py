@@ -1,4 +1,4 @@
-"""A second request beside a slow one: when it is sent, how often, and what becomes of either."""
+"""A second request beside a slow one: when it is sent, how often, and the outcome of either."""
 
 import asyncio
 import random
@@ -97,11 +97,11 @@ def test_share_is_sent_twice_while_everything_is_late() -> None:
 
 
 class FailedError(Exception):
-    """What an attempt fails with."""
+    """An attempt's error."""
 
 
 class SpoiltError(Exception):
-    """What an attempt fails with when it is cancelled."""
+    """An attempt's error when it is cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,7 +232,7 @@ async def test_without_allowance_a_late_request_is_waited_for() -> None:
 @pytest.mark.parametrize("after_sec", [0.05, FIRST_DELAY_SEC + 0.05])
 @pytest.mark.parametrize("fails_when_cancelled", [False, True])
 @in_virtual_time
-async def test_whoever_is_cancelled_leaves_no_request_behind(
+async def test_a_cancelled_caller_leaves_no_request_behind(
     after_sec: float, fails_when_cancelled: bool
 ) -> None:
     course = Course(takes_sec=60, cancellation_sec=2, fails_when_cancelled=fails_when_cancelled)

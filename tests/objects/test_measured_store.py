@@ -1,4 +1,4 @@
-"""What counting adds to an object store: calls, bytes and errors under the method's name."""
+"""Counting by an object store: calls, bytes and errors under the method's name."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -76,7 +76,7 @@ class SlowStore(MemoryStore):
         await asyncio.Event().wait()
 
 
-async def test_a_call_that_nobody_waits_for_any_more_is_no_failure() -> None:
+async def test_a_cancelled_call_is_no_failure() -> None:
     """The slower of two uploads of the same segment is given up for the other: that is as it should be."""
     metrics = Metrics()
     store = MeasuredObjectStore(SlowStore(lambda: 0), metrics)

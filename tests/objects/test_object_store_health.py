@@ -70,7 +70,7 @@ class Watched:
     metrics: Metrics
 
     async def put(self, key: str = "key") -> None:
-        """A call of a client's, whatever becomes of it."""
+        """A call of a client's, whatever happens to it."""
         with contextlib.suppress(StoreUnavailableError):
             await self.store.put(key, [b"x"])
 
@@ -155,14 +155,14 @@ async def test_store_is_seen_away_and_back_in_seconds_without_traffic() -> None:
 
 
 @virtually
-async def test_a_store_that_is_away_while_nobody_calls_is_noticed_too() -> None:
+async def test_a_store_away_without_calls_is_noticed_too() -> None:
     async with watched() as it:
         it.backend.is_away = True
         await it.until(lambda: it.health.refuses_produce, within_sec=30)
 
 
 @virtually
-async def test_a_store_that_nobody_calls_is_only_read_from_and_seldom() -> None:
+async def test_a_store_without_calls_is_only_read_from_and_seldom() -> None:
     async with watched() as it:
         await asyncio.sleep(150)
         assert it.backend.count("put") == 0
@@ -361,7 +361,7 @@ async def test_streamed_object_that_fails_or_is_held_up_counts() -> None:
         with it.backend.hold("put_if_absent_streamed") as hold:
             creating = asyncio.create_task(it.store.put_if_absent_streamed("n/b", chunks(), 1))
             await hold.reached()
-            # Longer than its part that is under way may take: 64 MiB at 4 KiB a millisecond, and crit_ms.
+            # Longer than its part that is in flight may take: 64 MiB at 4 KiB a millisecond, and crit_ms.
             await asyncio.sleep(16.4 + POLICY.crit_ms / 1000)
             it.health.look()
             assert it.health.writes.figures.calls >= 2

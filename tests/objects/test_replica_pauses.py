@@ -48,7 +48,7 @@ def test_pauses_are_as_much_longer_or_shorter_as_the_jitter_says() -> None:
     assert pauses.ask(50 + 250)
 
 
-def test_reads_that_were_under_way_and_fail_as_well_are_no_news() -> None:
+def test_reads_in_flight_that_fail_as_well_are_no_news() -> None:
     pauses = paused(50)
     assert not pauses.failed(40, 60, 1.0)
     assert pauses.ask(150)

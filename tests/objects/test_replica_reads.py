@@ -309,7 +309,7 @@ async def test_a_reader_that_gives_up_says_nothing_of_the_replica() -> None:
 
 
 @virtually
-async def test_closing_ends_the_question_that_is_under_way() -> None:
+async def test_closing_ends_the_question_in_flight() -> None:
     async with stores() as made:
         made.replica.switch.go_away(Outage.HANGS)
         await made.reads.get(KEY)

@@ -42,7 +42,7 @@ class EtcdKube:
         return self._objects.keys() - {(CLUSTER.kind, NAME)}
 
     def start(self) -> dict[str, str]:
-        """What members are told that start without data."""
+        """The arguments of members that start without data."""
         found: dict[str, str] = self._objects[CONFIG_MAP.kind, "c-etcd-start"]["data"]
         return found
 

@@ -15,7 +15,7 @@ from kafscale.operator.kube.access import KubeAccess
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was asked."""
+    """The request."""
 
     method: str
     path: str

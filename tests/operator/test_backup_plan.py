@@ -81,7 +81,7 @@ def test_a_schedule_that_is_none_is_refused_by_name(text: str) -> None:
     assert repr(text) in str(refused.value)
 
 
-def test_what_a_status_tells_is_read_back() -> None:
+def test_a_status_is_read_back() -> None:
     record = BackupRecord(last_success=TWO, last_attempt=TWO, key="k", revision=5, size_bytes=6, sha256="ab")
     assert BackupRecord.of_status({"backup": record.as_map()}) == record
     assert BackupRecord.of_status({}) == BackupRecord()

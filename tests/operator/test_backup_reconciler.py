@@ -160,7 +160,7 @@ async def test_restarted_operator_follows_the_status(scene: Scene) -> None:
         OSError("no route"),
     ],
 )
-async def test_a_failure_is_told_and_tried_again_later_each_time(scene: Scene, problem: Exception) -> None:
+async def test_a_failure_is_reported_and_retried_later_each_time(scene: Scene, problem: Exception) -> None:
     await scene.look()
     scene.problem = problem
     assert await scene.later(minutes=20) == 15
@@ -215,7 +215,7 @@ async def test_a_cluster_that_has_not_started_is_waited_for(scene: Scene) -> Non
     assert scene.told == ("True", "SnapshotTaken")
 
 
-async def test_old_snapshots_that_stay_are_told(scene: Scene) -> None:
+async def test_old_snapshots_that_stay_are_reported(scene: Scene) -> None:
     scene.stays = "access denied"
     await scene.look()
     assert scene.told == ("True", "OldSnapshotsStay")
@@ -231,7 +231,7 @@ async def test_none_is_taken_while_they_are_suspended() -> None:
     assert scene.api.warnings == []
 
 
-async def test_a_schedule_that_never_comes_is_told() -> None:
+async def test_a_schedule_that_never_comes_is_reported() -> None:
     scene = Scene(schedule="0 0 31 2 *")
     await scene.look()
     assert scene.taken == []
@@ -239,7 +239,7 @@ async def test_a_schedule_that_never_comes_is_told() -> None:
     assert "spec.backups.schedule '0 0 31 2 *'" in scene.message
 
 
-async def test_nothing_is_told_of_a_cluster_without_backups(scene: Scene) -> None:
+async def test_nothing_is_reported_of_a_cluster_without_backups(scene: Scene) -> None:
     await scene.look()
     scene.api.remove(CLUSTER, "c")
     scene.api.add_cluster()

@@ -30,7 +30,7 @@ def kinds(wanted: ClusterSpec, broker_count: int = 3) -> list[str]:
 
 
 def broker_environment(wanted: ClusterSpec) -> dict[str, str]:
-    """What the broker with id 1 gets, as far as it says what to ask."""
+    """The account of the broker with id 1, as far as it says what to ask."""
     container = broker_set.broker_set(wanted, "kafscale:1")["spec"]["template"]["spec"]["containers"][0]
     fields = {
         "KAFSCALE_BROKER_ID": "1",

@@ -46,7 +46,7 @@ class Secrets:
 
 @dataclass
 class Told:
-    """What listeners heard."""
+    """Calls of listeners."""
 
     topics: list[str | None] = field(default_factory=list)
 
@@ -117,7 +117,7 @@ def plain() -> ClusterSpec:
 
 @pytest.fixture
 async def beside(plain: ClusterSpec) -> AsyncIterator[EtcdStore]:
-    """What a broker writes."""
+    """The record that a broker writes."""
     async for store in opened(plain):
         yield store
 
@@ -142,7 +142,7 @@ async def test_a_cluster_is_ready_once_it_has_begun(
         assert live.view.cluster_id == cluster_id
 
 
-async def test_a_topic_that_changes_is_told(scene: Scene, plain: ClusterSpec, beside: EtcdStore) -> None:
+async def test_a_topic_that_changes_is_reported(scene: Scene, plain: ClusterSpec, beside: EtcdStore) -> None:
     await ensure_cluster_id(beside)
     await scene.wait_reason(plain, None)
     await beside.transact([], [Put(keys.topic("t"), encode_topic_record(TOPIC))])

@@ -1,4 +1,4 @@
-"""What a cluster's objects are to be, and which go."""
+"""The wanted objects of a cluster, and those that go."""
 
 from typing import Any
 
@@ -112,7 +112,7 @@ def test_only_what_is_the_clusters_and_not_wanted_goes() -> None:
     assert stale(AUTOSCALER, [found("HorizontalPodAutoscaler", "c-broker")], plan, "u1") == ["c-broker"]
 
 
-def test_what_somebody_else_made_is_not_taken_over() -> None:
+def test_an_object_of_another_owner_is_not_taken_over() -> None:
     ours = {api_names.MANAGED_BY: api_names.FIELD_MANAGER, api_names.INSTANCE: "c"}
     assert foreign(found("Service", "c-bootstrap", **ours), "c", "u1") is None
     assert foreign(found("Service", "c-bootstrap", uid="gone", **ours), "c", "u1") is None, "of the last one"

@@ -1,4 +1,4 @@
-"""What a cluster's status says of what is seen."""
+"""A cluster's status by what is seen."""
 
 from typing import Any
 
@@ -120,7 +120,7 @@ def test_every_event_of_a_refused_specification_warns() -> None:
     assert all(status.is_warning(each) for each in status.conditions)
 
 
-def test_an_autoscaler_that_does_nothing_is_told_of() -> None:
+def test_an_autoscaler_that_does_nothing_is_reported() -> None:
     scaled = cluster(autoscaling={"maxReplicas": 9})
     seen = Seen(wanted=3, broker_set=brokers(3, 3))
     assert condition(judge(scaled, seen), "Autoscaling").is_so is None

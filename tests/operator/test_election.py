@@ -19,7 +19,7 @@ from kafscale.operator.leading.election import (
 
 @dataclass
 class LeaseObject:
-    """What the API server keeps."""
+    """The API server's copy."""
 
     held: LeaseState | None = None
     _version: int = field(default=0)

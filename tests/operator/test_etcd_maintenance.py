@@ -48,7 +48,7 @@ async def carry_out(keeper: EtcdMaintenance, step: etcd_upkeep_plan.Step, done: 
     return done
 
 
-async def test_a_look_tells_who_is_there_and_who_leads(cluster: EtcdCluster) -> None:
+async def test_a_look_shows_members_and_their_leader(cluster: EtcdCluster) -> None:
     keeper = maintenance(cluster)
     seen = await settled(keeper)
     assert seen.silent == ()

@@ -1,4 +1,4 @@
-"""What the managed etcd's objects say."""
+"""The managed etcd's objects."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_what_is_kept_is_read_as_it_was_written(phase: StartPhase, cluster_id: s
 
 
 @pytest.mark.parametrize("change", [{"phase": "Other"}, {"members": "many"}, {"initialClusterToken": None}])
-def test_what_somebody_else_wrote_is_refused_by_name(change: dict[str, str | None]) -> None:
+def test_a_manifest_of_another_writer_is_refused_by_name(change: dict[str, str | None]) -> None:
     data = etcd_start.start_map(cluster_with_etcd("c"), START)["data"] | change
     left = {name: value for name, value in data.items() if value is not None}
     with pytest.raises(SpecError, match="the ConfigMap c-etcd-start was changed"):
@@ -82,7 +82,7 @@ def test_the_specification_is_in_the_flags_and_the_volumes() -> None:
     assert (volume["resources"]["requests"]["storage"], volume["storageClassName"]) == ("20Gi", "fast")
 
 
-def test_volumes_stay_whatever_becomes_of_the_cluster() -> None:
+def test_volumes_stay_after_the_cluster() -> None:
     cluster = cluster_with_etcd("c")
     spec = etcd_set.etcd_set(cluster, managed(cluster), "etcd:1", 3)["spec"]
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}

@@ -1,4 +1,4 @@
-"""What is decided of an etcd cluster from one look."""
+"""Decisions about an etcd cluster from one look."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -211,7 +211,7 @@ def test_member_stays_without_majority_or_while_it_answers(seen: EtcdSeen) -> No
     assert members_step(seen, lost=frozenset({"c-etcd-1"})) is None
 
 
-def test_what_somebody_else_put_on_the_list_is_left_alone() -> None:
+def test_a_foreign_entry_of_the_list_is_left_alone() -> None:
     seen = look(status(1), None, status(3))
     assert seen.listed is not None
     stranger = Listed(member_id=9, name="mine", peer_urls=("http://elsewhere:2380",))
@@ -288,7 +288,7 @@ def test_before_the_quota_is_used_up_it_is_said(used: int, reason: str) -> None:
     assert found.reason == reason
 
 
-def test_what_is_told_does_not_change_with_every_write() -> None:
+def test_the_report_does_not_change_with_every_write() -> None:
     """A condition with the number of bytes in it was written at each look, and its writing brought the next look."""
     little, more = (look(*(status(number, size=size) for number in (1, 2, 3))) for size in (MIB, 2 * MIB))
     notes: tuple[str, ...] = ()

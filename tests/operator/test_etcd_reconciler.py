@@ -132,7 +132,7 @@ async def formed(etcd: EtcdCluster) -> Passes:
     return passes
 
 
-async def test_a_cluster_forms_and_is_told_of(watched: Passes) -> None:
+async def test_a_cluster_forms_and_is_reported(watched: Passes) -> None:
     kube = watched.kube
     assert kube.names() == {
         ("ConfigMap", "c-etcd-start"),
@@ -258,7 +258,7 @@ async def test_an_operator_that_leads_no_more_defragments_nothing(formed: Passes
     assert [each.size_bytes for each in after.statuses] == [each.size_bytes for each in before.statuses]
 
 
-async def test_a_quota_that_is_used_up_is_told_and_made_room_in(formed: Passes) -> None:
+async def test_a_used_up_quota_is_reported_and_room_is_made(formed: Passes) -> None:
     await formed.make()
     with pytest.raises(grpc.RpcError, match="database space exceeded"):
         fill(formed.etcd.members[0], "k", count=64)

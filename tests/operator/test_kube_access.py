@@ -48,7 +48,7 @@ def test_a_pod_comes_as_its_account(tmp_path: Path, authority: trustme.CA) -> No
     assert len(access.tls().get_ca_certs()) >= 1
 
 
-def test_a_pod_without_its_files_is_told_why(tmp_path: Path) -> None:
+def test_a_pod_without_its_files_gets_the_reason(tmp_path: Path) -> None:
     with pytest.raises(KubeAccessError, match="automountServiceAccountToken"):
         from_service_account({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, tmp_path)
 

@@ -125,7 +125,7 @@ async def test_the_same_event_again_raises_its_count() -> None:
     assert all(each["involvedObject"]["uid"] == "u" for each in stored.values())
 
 
-async def test_an_event_that_nobody_takes_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_event_that_is_refused_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
     about = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -102,10 +102,10 @@ async def test_write_of_another_operator_is_not_lost() -> None:
     assert kube.binding["subjects"] == [STRANGER, service_account("a-broker", "ns")]
 
 
-async def test_endless_conflict_is_told() -> None:
+async def test_endless_conflict_is_reported() -> None:
     with pytest.raises(KubeRefusedError):
         await keep_node_readers(Kube(resource("a", ZONE), interference=99), "ns")
 
 
-async def test_missing_binding_is_told() -> None:
+async def test_missing_binding_is_reported() -> None:
     assert not await keep_node_readers(Kube(resource("a", ZONE), has_binding=False), "ns")

@@ -47,7 +47,7 @@ class Kubernetes:
         return self.now_sec - self._began_sec
 
     async def sleep(self, delay_sec: float) -> None:
-        assert self.waited_sec < 3600, "it waits for ever"
+        assert self.waited_sec < 3600, "it waits without end"
         self.slept.append(delay_sec)
         self.now_sec += delay_sec
 
@@ -115,7 +115,7 @@ async def test_a_label_that_comes_late_counts(tmp_path: Path) -> None:
     assert await find(kubernetes, tmp_path, asked()) == Place(variables={"KAFSCALE_RACK": "eu-1b"})
 
 
-async def test_a_zone_is_waited_for_while_nobody_answers(tmp_path: Path) -> None:
+async def test_a_zone_is_waited_for_while_the_api_is_silent(tmp_path: Path) -> None:
     """A broker without its zone would stay so until somebody restarts it."""
     kubernetes = Kubernetes({0: AWAY, 900: ZONED})
     assert await find(kubernetes, tmp_path, asked()) == Place(variables={"KAFSCALE_RACK": "eu-1b"})

@@ -1,4 +1,4 @@
-"""What a broker asks Kubernetes about its place, and what it makes of the answers."""
+"""A broker's questions to Kubernetes about its place, and its use of the answers."""
 
 from typing import Any
 
@@ -118,7 +118,7 @@ def test_a_node_port_is_reached_at_the_nodes_address(addresses: list[tuple[str, 
 @pytest.mark.parametrize(
     ("node_given", "service", "reason"),
     [
-        (node(("Hostname", "n1")), node_port(), "node node-1 tells no address"),
+        (node(("Hostname", "n1")), node_port(), "node node-1 has no address"),
         (
             node(("InternalIP", "10.0.0.4")),
             node_port(None),

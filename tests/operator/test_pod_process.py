@@ -32,7 +32,7 @@ def test_waiting_pod_is_live_reports_reason_and_can_stop(tmp_path: Path) -> None
         reason = json.loads(body)["reasons"]["broker"]
         assert (
             reason.startswith("the Kubernetes API at 127.0.0.1 port ")
-            and "did not tell node node-1" in reason
+            and "did not return node node-1" in reason
         )
         assert not broker.data_folder.exists(), "the stores are opened before it is known where the broker is"
         assert broker.stop() < 8

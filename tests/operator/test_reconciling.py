@@ -143,7 +143,7 @@ def resource(**changes: Any) -> dict[str, Any]:
     return {"metadata": metadata | changes, "spec": {}}
 
 
-def test_what_a_part_tells_in_the_status_wakes_nobody() -> None:
+def test_a_part_that_writes_the_status_wakes_no_pass() -> None:
     """Found: the etcd's pass told how many bytes are in use, which woke it, and so on as long as anybody wrote."""
     changes = Changes(requested_state)
     assert changes.is_new(None, resource())
@@ -161,7 +161,7 @@ def test_what_a_part_tells_in_the_status_wakes_nobody() -> None:
         {"annotations": {"kafscale.io/give-up-etcd": "1"}},
     ],
 )
-def test_what_somebody_asks_for_wakes(change: dict[str, Any]) -> None:
+def test_a_request_in_an_annotation_wakes_a_pass(change: dict[str, Any]) -> None:
     changes = Changes(requested_state)
     changes.is_new("ADDED", resource())
     assert changes.is_new("MODIFIED", resource(**change))

@@ -78,7 +78,7 @@ def one_pass(field: Field | None, wanted: Brokers) -> Field:
         max_size=20,
     ),
 )
-def test_the_number_is_always_one_that_somebody_asked_for(first: int, steps: list[tuple[str, int]]) -> None:
+def test_the_number_is_always_one_that_was_requested(first: int, steps: list[tuple[str, int]]) -> None:
     wanted = brokers(first)
     field = one_pass(None, wanted)
     assert field.value == first

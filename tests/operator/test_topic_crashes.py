@@ -1,98 +1,27 @@
 """An operator that is killed before or after any of its calls: the next one ends where it would have ended."""
 
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kafscale.cluster.cluster_record import ensure_cluster_id
 from kafscale.metadata import keys
-from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.kube.kinds import TOPIC
 from kafscale.operator.resource_metrics import TOPIC_RESOURCES, ResourceMetrics
 from kafscale.operator.stores.cluster_connection import LiveCluster
-from kafscale.operator.stores.same_cluster_store import SameClusterStore
 from kafscale.operator.topics.reconciler import TopicReconciler
-from kafscale.settings.broker import Settings
+from tests.operator.mortal_operator import Fate, KilledError, MortalApi, MortalStore
+from tests.operator.one_cluster import OneCluster, cluster_revision, live_cluster
 from tests.support.control_plane import ControlPlane, control_plane
 from tests.support.kube_memory import NAMESPACE, KubeMemory
 from tests.support.waiting import wait_until_async
 
-T = TypeVar("T")
-
 FIRST: dict[str, Any] = {"partitions": 2, "config": {"retention.ms": 1000, "segment.bytes": 2000000}}
 SECOND: dict[str, Any] = {"partitions": 3, "config": {"retention.ms": 3000, "max.message.bytes": 777}}
-
-
-class KilledError(Exception):
-    """The operator's process is gone."""
-
-
-@dataclass
-class Fate:
-    """Which call is the last. `after`: whether it is carried out."""
-
-    calls_left: int
-    after: bool
-    has_struck: bool = False
-
-    async def call(self, action: Callable[[], Awaitable[T]]) -> T:
-        if self.has_struck:
-            raise KilledError
-        self.calls_left -= 1
-        if self.calls_left > 0:
-            return await action()
-        self.has_struck = True
-        if self.after:
-            await action()
-        raise KilledError
-
-
-class MortalStore(SameClusterStore):
-    """The metadata store as an operator sees it that is to be killed."""
-
-    def __init__(self, store: Any, revision: int, fate: Fate) -> None:
-        super().__init__(store, revision)
-        self._fate = fate
-
-    async def get(self, key: str) -> Any:
-        return await self._fate.call(lambda: super(MortalStore, self).get(key))
-
-    async def transact(self, compares: Any, operations: Any) -> Any:
-        return await self._fate.call(lambda: super(MortalStore, self).transact(compares, operations))
-
-
-class MortalApi:
-    """The Kubernetes API, the same."""
-
-    def __init__(self, kube: KubeMemory, fate: Fate) -> None:
-        self._kube = kube
-        self._fate = fate
-
-    async def find(self, *given: Any) -> Any:
-        return await self._fate.call(lambda: self._kube.find(*given))
-
-    async def list(self, *given: Any) -> Any:
-        return await self._fate.call(lambda: self._kube.list(*given))
-
-    async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Any:
-        return await self._fate.call(lambda: self._kube.request(method, path, body=body))
-
-    async def event(self, *given: Any, **named: Any) -> None:
-        await self._fate.call(lambda: self._kube.event(*given, **named))
-
-
-class Clusters:
-    def __init__(self, live: LiveCluster) -> None:
-        self._live = live
-
-    @asynccontextmanager
-    async def live(self, cluster: ClusterSpec) -> AsyncIterator[LiveCluster]:
-        yield self._live
 
 
 @dataclass
@@ -105,9 +34,9 @@ class World:
     def operator(self, fate: Fate | None = None) -> TopicReconciler:
         metrics = ResourceMetrics(CollectorRegistry(), TOPIC_RESOURCES)
         if fate is None:
-            return TopicReconciler(self.kube, Clusters(self.live), lambda *_: None, metrics)
+            return TopicReconciler(self.kube, OneCluster(self.live), lambda *_: None, metrics)
         mortal = replace(self.live, store=MortalStore(self.plane.store, self.revision, fate))
-        return TopicReconciler(MortalApi(self.kube, fate), Clusters(mortal), lambda *_: None, metrics)
+        return TopicReconciler(MortalApi(self.kube, fate), OneCluster(mortal), lambda *_: None, metrics)
 
     async def outcome(self) -> dict[str, Any]:
         """Everything but what differs from run to run."""
@@ -127,19 +56,16 @@ class World:
 @asynccontextmanager
 async def world() -> AsyncIterator[World]:
     async with control_plane() as plane:
-        await ensure_cluster_id(plane.store)
-        held = await plane.store.get(keys.CLUSTER)
-        assert held is not None
-        store = SameClusterStore(plane.store, held.mod_revision)
-        live = LiveCluster(store=store, view=plane.view, settings=Settings())
+        live = await live_cluster(plane.store, plane.view)
+        revision = await cluster_revision(plane.store)
         kube = KubeMemory()
         kube.add_cluster()
         kube.add_topic("t", **FIRST)
-        yield World(kube=kube, plane=plane, live=live, revision=held.mod_revision)
+        yield World(kube=kube, plane=plane, live=live, revision=revision)
 
 
 async def prepare(scene: World, step: str) -> None:
-    """What comes before the step, without any trouble."""
+    """Everything before the step, without any trouble."""
     if step == "make":
         return
     await scene.operator().reconcile(NAMESPACE, "t")

@@ -2,43 +2,27 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kafscale.cluster.cluster_record import ensure_cluster_id, kafka_uuid_text
+from kafscale.cluster.cluster_record import kafka_uuid_text
 from kafscale.cluster.new_topic import NewTopic
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import Delete, Put
-from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.kube.kinds import CLUSTER, TOPIC
 from kafscale.operator.resource_metrics import TOPIC_RESOURCES, ResourceMetrics
-from kafscale.operator.stores.cluster_connection import LiveCluster, NotReadyError
-from kafscale.operator.stores.same_cluster_store import SameClusterStore
+from kafscale.operator.stores.cluster_connection import NotReadyError
 from kafscale.operator.topics.reconciler import TopicReconciler
 from kafscale.operator.topics.work import TopicWork
-from kafscale.settings.broker import Settings
+from tests.operator.one_cluster import OneCluster, live_cluster
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, control_plane, memory_stores
 from tests.support.kube_memory import NAMESPACE, KubeMemory
 from tests.support.waiting import wait_until_async
-
-
-class OneCluster:
-    """Every cluster is the one of the test."""
-
-    def __init__(self, live: LiveCluster) -> None:
-        self.cluster = live
-        self.problem: Exception | None = None
-
-    @asynccontextmanager
-    async def live(self, cluster: ClusterSpec) -> AsyncIterator[LiveCluster]:
-        if self.problem is not None:
-            raise self.problem
-        yield self.cluster
 
 
 @dataclass
@@ -94,19 +78,12 @@ def _dotted(configs: dict[str, str]) -> dict[str, str]:
     return {name.replace("_", "."): value for name, value in configs.items()}
 
 
-async def live_of(plane: ControlPlane) -> LiveCluster:
-    await ensure_cluster_id(plane.store)
-    held = await plane.store.get(keys.CLUSTER)
-    assert held is not None
-    store = SameClusterStore(plane.store, held.mod_revision)
-    return LiveCluster(store=store, view=plane.view, settings=Settings())
-
-
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     async with AsyncExitStack() as stack:
         plane = await stack.enter_async_context(control_plane(*memory_stores()))
-        kube, clusters, woken = KubeMemory(), OneCluster(await live_of(plane)), list[str]()
+        clusters = OneCluster(await live_cluster(plane.store, plane.view))
+        kube, woken = KubeMemory(), list[str]()
         kube.add_cluster()
         registry = CollectorRegistry()
         reconciler = TopicReconciler(

@@ -1,19 +1,17 @@
 """An operator that is killed before or after any of its calls: the next one ends where it would have ended."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from kafscale.metadata import keys
 from kafscale.operator.kube.kinds import USER
 from kafscale.operator.stores.cluster_connection import LiveCluster
 from kafscale.operator.users.reconciler import UserReconciler
-from tests.operator.test_topic_crashes import Fate, KilledError, MortalStore
+from tests.operator.mortal_operator import Fate, KilledError, MortalApi, MortalStore
+from tests.operator.one_cluster import cluster_revision
 from tests.operator.user_scene import Scene, acls, scram, user_scene
 from tests.support.kube_memory import NAMESPACE
-from tests.support.kube_users import KubeUsers
 
 FIRST: dict[str, Any] = {
     "authentication": scram("scram-sha-256"),
@@ -27,32 +25,9 @@ SECOND: dict[str, Any] = {
 }
 
 
-class MortalApi:
-    """The Kubernetes API as an operator sees it that is to be killed."""
-
-    def __init__(self, kube: KubeUsers, fate: Fate) -> None:
-        self._kube = kube
-        self._fate = fate
-
-    async def find(self, *given: Any) -> Any:
-        return await self._fate.call(lambda: self._kube.find(*given))
-
-    async def list(self, *given: Any) -> Any:
-        return await self._fate.call(lambda: self._kube.list(*given))
-
-    async def request(self, method: str, path: str, *, body: Mapping[str, Any] | None = None) -> Any:
-        return await self._fate.call(lambda: self._kube.request(method, path, body=body))
-
-    async def apply(self, manifest: Mapping[str, Any]) -> Any:
-        return await self._fate.call(lambda: self._kube.apply(manifest))
-
-    async def event(self, *given: Any, **named: Any) -> None:
-        await self._fate.call(lambda: self._kube.event(*given, **named))
-
-
 async def mortal(scene: Scene, fate: Fate) -> UserReconciler:
-    found = await scene.store.get(keys.CLUSTER)
-    live: LiveCluster = replace(scene.live, store=MortalStore(scene.store, found.mod_revision, fate))
+    revision = await cluster_revision(scene.store)
+    live: LiveCluster = replace(scene.live, store=MortalStore(scene.store, revision, fate))
     return scene.operator(MortalApi(scene.kube, fate), live)
 
 

@@ -8,8 +8,6 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from kafscale.cluster.cluster_record import ensure_cluster_id
-from kafscale.cluster.view import ClusterView
 from kafscale.formats.acl_record import STORED_ACL
 from kafscale.formats.quota_record import QuotaEntity, decode_quotas, encode_quotas, quota_key
 from kafscale.formats.user_record import (
@@ -22,31 +20,15 @@ from kafscale.formats.user_record import (
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Delete, Put
-from kafscale.operator.cluster_spec import ClusterSpec
 from kafscale.operator.resource_metrics import USER_RESOURCES, ResourceMetrics
 from kafscale.operator.stores.cluster_connection import LiveCluster
-from kafscale.operator.stores.same_cluster_store import SameClusterStore
 from kafscale.operator.users.reconciler import UserReconciler
 from kafscale.security.scram import credential_of, is_password_of
-from kafscale.settings.broker import Settings
+from tests.operator.one_cluster import OneCluster, live_cluster
 from tests.support.kube_memory import NAMESPACE
 from tests.support.kube_users import KubeUsers
 
 SHA_256, SHA_512 = ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512
-
-
-class OneCluster:
-    """Every cluster is the one of the test."""
-
-    def __init__(self, live: LiveCluster) -> None:
-        self.cluster = live
-        self.problem: Exception | None = None
-
-    @asynccontextmanager
-    async def live(self, cluster: ClusterSpec) -> AsyncIterator[LiveCluster]:
-        if self.problem is not None:
-            raise self.problem
-        yield self.cluster
 
 
 @dataclass
@@ -125,14 +107,7 @@ class Scene:
 async def user_scene() -> AsyncIterator[Scene]:
     """A cluster that has started, with an empty store."""
     store = MemoryStore()
-    cluster_id = await ensure_cluster_id(store)
-    found = await store.get(keys.CLUSTER)
-    assert found is not None
-    live = LiveCluster(
-        store=SameClusterStore(store, found.mod_revision),
-        view=ClusterView(str(cluster_id)),
-        settings=Settings(),
-    )
+    live = await live_cluster(store)
     kube = KubeUsers()
     kube.add_cluster()
     yield Scene(kube, store, live, OneCluster(live), CollectorRegistry())

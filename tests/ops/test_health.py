@@ -35,7 +35,7 @@ def test_liveness_and_readiness_are_apart() -> None:
     assert health.readiness_problems() == {}
 
 
-def test_a_warning_is_told_and_takes_nothing_from_the_readiness() -> None:
+def test_a_warning_is_shown_and_leaves_the_readiness_as_it_is() -> None:
     health = Health()
     health.set_ready()
     warnings: dict[str, str | None] = {"object_store": None}

@@ -1,4 +1,4 @@
-"""What a HEALTHCHECK is told of a broker."""
+"""A HEALTHCHECK's answer about a broker."""
 
 import subprocess
 import sys
@@ -48,20 +48,20 @@ def test_a_broker_that_lives_is_well_before_it_is_ready(health: Health, port: in
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
 
 
-def test_what_is_wrong_with_it_is_told(health: Health, port: int) -> None:
+def test_a_problem_is_printed(health: Health, port: int) -> None:
     health.add_liveness_check("event_loop", lambda: "the event loop is stuck")
     told = run(f"127.0.0.1:{port}")
     assert told.returncode == 1
     assert "the event loop is stuck" in told.stderr
 
 
-def test_nobody_there_is_told() -> None:
+def test_a_broker_that_does_not_listen_is_reported() -> None:
     port = free_port()
     told = problem(Address("127.0.0.1", port))
     assert told is not None and told.startswith(f"127.0.0.1:{port} does not answer: ")
 
 
-def test_a_setting_that_is_not_legal_is_told() -> None:
+def test_an_illegal_setting_is_reported() -> None:
     told = run("nowhere")
     assert told.returncode == 1
     assert "KAFSCALE_METRICS_ADDR='nowhere' is not legal" in told.stderr

@@ -151,7 +151,7 @@ def test_an_endless_request_is_cut_off(start: Start) -> None:
         assert b"HTTP/1.0 200" not in received_until_closed(connection)
 
 
-def test_a_request_of_exactly_the_limit_is_told_so(start: Start) -> None:
+def test_a_request_of_exactly_the_limit_is_answered_so(start: Start) -> None:
     _, port = start()
     with closing(socket.create_connection(("127.0.0.1", port))) as connection:
         connection.sendall((b"GET /metrics HTTP/1.0\r\nX: " + b"y" * MAX_REQUEST_BYTES)[:MAX_REQUEST_BYTES])
@@ -228,7 +228,7 @@ def test_stop_ends_open_connections_and_frees_the_port(start: Start) -> None:
     server.stop()
 
 
-def test_ipv6_is_listened_on_or_its_lack_is_told(metrics: Metrics, health: Health) -> None:
+def test_ipv6_is_listened_on_or_its_lack_is_logged(metrics: Metrics, health: Health) -> None:
     server = AdminServer(metrics, health)
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()

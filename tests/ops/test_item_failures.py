@@ -1,4 +1,4 @@
-"""What background work goes on without: counted each time, logged at a limited rate."""
+"""Items that background work skips: counted each time, logged at a limited rate."""
 
 from collections import Counter
 

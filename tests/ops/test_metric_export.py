@@ -1,4 +1,4 @@
-"""What a scrape reads: every family of the table, in Prometheus' own grammar."""
+"""A scrape: every family of the table, in Prometheus' own grammar."""
 
 import threading
 from functools import partial
@@ -38,7 +38,7 @@ def counted_metrics() -> Metrics:
     costs.put, costs.get = 0.25, 0.125
     metrics.api(ApiKey.PRODUCE).observe(0.003, ErrorCode.CORRUPT_MESSAGE)
     metrics.api(ApiKey.FETCH).observe(400.0)
-    metrics.api(ApiKey.FETCH).count_error(9999)
+    metrics.api(ApiKey.FETCH).errors[9999] += 1
     metrics.flushes.observe(5000, 0.02, FlushOutcome.PUBLISHED)
     metrics.index_rebuilds += 17
     metrics.object_store("put").observe(0.5, ValueError())

@@ -39,7 +39,7 @@ def test_the_soft_limit_is_raised_as_far_as_needed_and_allowed(
     assert limits[0] == soft_after
 
 
-def test_fewer_connections_than_wanted_are_told(
+def test_fewer_connections_than_wanted_are_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (1024, 1024))

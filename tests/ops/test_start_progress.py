@@ -1,4 +1,4 @@
-"""What a start is waiting for, as `/readyz` and the log say it."""
+"""The step that a start waits for, as `/readyz` and the log show it."""
 
 import asyncio
 import logging

@@ -71,7 +71,7 @@ class Store:
 # --- DEGRADED
 
 
-def test_a_store_that_nobody_has_called_is_healthy() -> None:
+def test_a_store_without_calls_is_healthy() -> None:
     store = Store()
     assert store.look() == HealthFigures()
     store.wait(10 * POLICY.window_ms)
@@ -266,7 +266,7 @@ def test_two_successes_do_not_end_an_outage() -> None:
     assert store.state is HEALTHY
 
 
-def test_a_failure_within_the_run_begins_it_anew() -> None:
+def test_a_failure_within_the_run_begins_it_again() -> None:
     store = Store()
     store.go_away()
     store.calls(3, every_ms=600)
@@ -329,7 +329,7 @@ def test_a_failure_leaves_a_doubt_until_something_succeeds() -> None:
     assert not store.window.is_in_doubt(store.now_ms)
 
 
-def test_a_slow_call_under_way_leaves_a_doubt() -> None:
+def test_a_slow_call_in_flight_leaves_a_doubt() -> None:
     store = Store()
     call = store.window.began(store.now_ms)
     store.wait(999)

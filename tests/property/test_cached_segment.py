@@ -1,4 +1,4 @@
-"""What a fetch finds in a segment, for any batches, any pieces and any limit."""
+"""A fetch's part of a segment, for any batches, any pieces and any limit."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -50,7 +50,7 @@ def logs(draw: st.DrawFn) -> StoredLog:
 
 @dataclass(frozen=True)
 class Damage:
-    """What happens to an object: `change` of its bytes, told `times` readers."""
+    """Damage of an object: `change` of its bytes, shown to `times` readers."""
 
     what: str
     change: Callable[[bytes], bytes]

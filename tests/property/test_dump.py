@@ -95,7 +95,7 @@ def no_batch_is_misjudged(data: bytes, findings: list[Finding]) -> None:
 
 
 @given(damaged(SEGMENT), looks, st.none() | damaged(INDEXES[LEGACY_VERSION]))
-def test_a_damaged_segment_is_told_as_it_is(data: bytes, look: Look, index: bytes | None) -> None:
+def test_a_damaged_segment_is_shown_as_it_is(data: bytes, look: Look, index: bytes | None) -> None:
     findings = walk_segment(data, look, index=index)
     printed(findings)
     no_batch_is_misjudged(data, findings)
@@ -118,7 +118,7 @@ def test_no_cut_of_a_segment_is_missed(size: int) -> None:
 
 
 @given(st.sampled_from(list(INDEXES)), st.data(), looks)
-def test_a_damaged_index_is_told_as_it_is(version: int, data: st.DataObject, look: Look) -> None:
+def test_a_damaged_index_is_shown_as_it_is(version: int, data: st.DataObject, look: Look) -> None:
     segment = data.draw(st.none() | st.just(SEGMENT) | damaged(SEGMENT))
     printed(walk_index(data.draw(damaged(INDEXES[version])), look, segment=segment))
 

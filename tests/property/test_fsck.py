@@ -95,7 +95,7 @@ OF_SEGMENTS: list[SegmentDamage] = [
 
 @dataclass(frozen=True)
 class History:
-    """What leaders did with a partition: runs of segments of these sizes, one leader each, and what came after."""
+    """The history of a partition: runs of segments of these sizes, one leader each, and what came after."""
 
     runs: list[list[int]]
     has_checkpoint: bool

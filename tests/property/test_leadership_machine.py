@@ -138,7 +138,7 @@ class Walk:
             self.broker.go_on(term)
 
     def the_store_answers(self) -> None:
-        """It says what became of a publication."""
+        """It says the outcome of a publication."""
         term = self.flushing()
         if term is not None:
             self.broker.answer(term, is_lost=False)

@@ -66,7 +66,7 @@ def test_a_segment_with_a_piece_replaced_is_refused_or_read(start: int, length: 
 
 
 def refuses_or_reads(data: bytes) -> bool:
-    """Whether the bytes pass as a segment; any error but the format's own gets through."""
+    """True if the bytes pass as a segment; any error but the format's own gets through."""
     try:
         verify_segment(parse_segment("s", data))
     except CorruptDataError as problem:

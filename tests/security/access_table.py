@@ -41,7 +41,7 @@ from tests.security.access_requests import (
 from tests.support import wire
 
 Rule = tuple[ResourceType, str, Operation]
-"""What a rule is about: the resource's type, its name, the operation."""
+"""The subject of a rule: the resource's type, its name, the operation."""
 
 NONE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, UNKNOWN_MEMBER, TOPIC_ALREADY_EXISTS = 0, 3, 5, 25, 36
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TRANSACTION_DENIED = 29, 30, 31, 53

@@ -35,7 +35,7 @@ def orders(user: str = "alice", **changes: Any) -> AclBinding:
 
 
 class OneBroker:
-    """What a broker has for the rules of a store."""
+    """A broker's parts for the rules of a store."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.authorizer = Authorizer((), Refusals())

@@ -1,4 +1,4 @@
-"""SCRAM by the RFC's example, beside another implementation, and with everything that strangers may send."""
+"""SCRAM by the RFC's example, beside another implementation, and with all that untrusted clients may send."""
 
 from base64 import b64decode, b64encode
 from collections import Counter

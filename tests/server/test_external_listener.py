@@ -55,7 +55,7 @@ def addresses(brokers: Any, node: str = "node_id") -> set[tuple[int, str, int]]:
 
 
 @on_uvloop
-async def test_each_listener_tells_its_own_addresses() -> None:
+async def test_each_listener_returns_its_own_addresses() -> None:
     async with in_process_broker(external_addr=ANYWHERE, external_host=HOST) as broker:
         await broker.create_topic(TOPIC)
         at = broker.process.listeners[ListenerName.EXTERNAL]

@@ -1,4 +1,4 @@
-"""What frames leave behind of the memory that they had."""
+"""Memory that frames leave behind."""
 
 import pytest
 

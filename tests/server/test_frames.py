@@ -54,7 +54,7 @@ UNANSWERED = 3  # one for each size: acks=0
 
 
 async def replies_to(stream: bytes, cuts: Sequence[int], count: int) -> list[bytes]:
-    """What a new broker replies when the stream arrives in these pieces."""
+    """The replies of a new broker when the stream arrives in these pieces."""
     async with in_process_broker() as broker:
         await broker.create_topic(TOPIC)
         driven = DrivenConnection(broker)
@@ -281,7 +281,7 @@ async def test_a_client_that_leaves_mid_frame_leaves_no_memory(sent: int) -> Non
 
 
 @on_uvloop
-async def test_whole_frame_behind_its_own_fetch_starves_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whole_frame_behind_its_own_fetch_starves_no_client(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small frames of one address fill its share, and the lane's head waits for a fetch that lasts an hour."""
     monkeypatch.setattr(FrameInProgress, "PROGRESS_SEC", 0.05)
     async with in_process_broker(buffer_bytes=MIB) as broker:

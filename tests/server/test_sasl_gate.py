@@ -1,4 +1,4 @@
-"""The gate of SASL listeners: what strangers may send, how each mechanism ends, and what a session allows."""
+"""The gate of SASL listeners: requests of untrusted clients, the end of each mechanism, and what a session allows."""
 
 import asyncio
 import contextlib
@@ -149,7 +149,7 @@ async def test_plain_is_not_offered_without_tls() -> None:
         pytest.param("token", "a token without a handshake", id="token first"),
     ],
 )
-async def test_stranger_who_sends_anything_else_is_closed(
+async def test_untrusted_client_that_sends_anything_else_is_closed(
     broker: InProcessBroker, first: str, what: str
 ) -> None:
     async with broker.connect() as client:
@@ -212,7 +212,7 @@ async def first_topic(client: Client, topics: list[Any]) -> Any:
     return answer.topics[0]
 
 
-async def test_request_that_nobody_sends_for_a_token_is_closed(broker: InProcessBroker) -> None:
+async def test_request_that_no_client_sends_for_a_token_is_closed(broker: InProcessBroker) -> None:
     async with broker.connect() as client:
         await handshake(client, "PLAIN")
         with pytest.raises(ConnectionEndedError):
@@ -242,7 +242,7 @@ async def test_large_frame_is_refused_before_authentication_only(broker: InProce
         assert len(reply.topics) == 8_000
 
 
-async def test_stranger_who_says_nothing_is_closed_in_time() -> None:
+async def test_silent_untrusted_client_is_closed_in_time() -> None:
     async with broker_with_alice(sasl_authentication_timeout_ms=100) as broker:
         async with broker.connect() as silent, broker.connect() as known:
             await log_in_plain(known)

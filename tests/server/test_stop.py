@@ -1,4 +1,4 @@
-"""What a stopping broker does with those who wait, and a start that comes to nothing."""
+"""A stopping broker and its waiting clients, and a start that comes to nothing."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -72,14 +72,14 @@ async def test_a_stop_lets_a_request_that_was_begun_come_to_its_end() -> None:
             name="new", num_partitions=50, replication_factor=-1, assignments=[], configs=[]
         )
         await client.send(CreateTopicsRequest(topics=[topic], timeout_ms=PATIENCE_MS, validate_only=False), 7)
-        await until(lambda: broker.process.basics.listener._requests, "the request is under way")
+        await until(lambda: broker.process.basics.listener._requests, "the request is in flight")
         stopping = asyncio.create_task(broker.stop())
         assert (await client.receive(CreateTopicsResponse, 7)).topics[0].error_code == 0
         assert await stopping == EXIT_STOPPED
 
 
 @on_uvloop
-async def test_a_stopping_broker_reads_nothing_more_and_accepts_nobody() -> None:
+async def test_a_stopping_broker_reads_and_accepts_nothing_more() -> None:
     async with in_process_broker() as broker:
         topic = await broker.create_topic()
         async with broker.connect() as client, broker.connect() as other:

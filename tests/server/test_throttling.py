@@ -88,7 +88,7 @@ class Stopwatch:
 
 
 @on_uvloop
-async def test_producer_above_its_quota_is_told_and_waits() -> None:
+async def test_producer_above_its_quota_is_throttled_and_waits() -> None:
     # Ten windows' worth at once, and a batch more: two windows and a little to wait.
     async with broker_with(producer_byte_rate=ONE_BATCH) as broker:
         async with broker.connect() as client, broker.connect() as other:

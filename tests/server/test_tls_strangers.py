@@ -1,4 +1,4 @@
-"""Strangers at a broker with TLS, and files that end its start."""
+"""Untrusted clients at a broker with TLS, and files that end its start."""
 
 import asyncio
 import contextlib
@@ -32,7 +32,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> TlsFolder:
     return TlsFolder(tmp_path_factory.mktemp("tls"))
 
 
-# --- strangers
+# --- untrusted clients
 
 
 def test_plaintext_on_a_tls_port_closes_with_a_line(

@@ -1,4 +1,4 @@
-"""What is opened of produced batches: how much, and in whose turn."""
+"""Opening of produced batches: how much, and in whose turn."""
 
 import asyncio
 import threading

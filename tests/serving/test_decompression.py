@@ -26,7 +26,7 @@ def _batch(codec: str = "snappy", values: Sequence[bytes] = VALUES) -> bytes:
 
 
 async def introduce(client: Client, name: str, version: int = wire.INTRODUCTION_VERSION) -> int:
-    """What a client says first; returns the error code."""
+    """Sends a client's first request; returns the error code."""
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1.0")
     reply = await client.call(request, ApiVersionsResponse, version)
     return int(reply.error_code)

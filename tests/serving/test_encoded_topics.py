@@ -1,4 +1,4 @@
-"""What is kept of encoded topics: never out of date, not made twice, and bounded."""
+"""Kept encoded topics: never out of date, not made twice, and bounded."""
 
 import uuid
 from typing import Final

@@ -29,7 +29,7 @@ class View:
 
 @dataclass
 class Followed:
-    """What a fetch sees of a partition."""
+    """A partition as a fetch sees it."""
 
     record: PartitionRecord
 

@@ -37,7 +37,7 @@ def led_by(view: ClusterView, broker_id: int | None, revision: int) -> None:
 
 
 class Waiting:
-    """What is told when, in virtual seconds."""
+    """Calls and their times, in virtual seconds."""
 
     def __init__(self, view: ClusterView) -> None:
         self.changes = LeaderChanges(view, MYSELF, max_wait_sec=0.5)

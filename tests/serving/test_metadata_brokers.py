@@ -84,7 +84,7 @@ def test_controller_is_the_first_of_those_that_live() -> None:
 
 
 def test_all_leases_end_in_an_outage_and_come_again_slowly() -> None:
-    """librdkafka heard of one broker alone, and gave up the others with what was on its way to them."""
+    """librdkafka heard of one broker alone, and gave up the others with what was in flight to them."""
     scene = Scene()
     scene.registers(1, 2, 3)
     scene.passes(KEEP_MS + 1, store_is_away=True)

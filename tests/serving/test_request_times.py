@@ -40,7 +40,7 @@ def produced(stages: ProduceStages, flush: FlushTimes | None, appended_sec: floa
 
 
 def finish(reply: SentReply, left_sec: float = 112.0, slow_sec: float = NEVER) -> bool:
-    """Whether it is reported as slow."""
+    """True if it is reported as slow."""
     assert reply.times is not None
     slow = reply.times.finish([reply], left_sec, slow_sec)
     assert list(slow) in ([], [reply])

@@ -294,7 +294,7 @@ def test_illegal_value_is_refused_with_setting_value_and_rule(variable: str, tex
 
 @pytest.mark.parametrize("size", [2**31 - 1, 2**31, 2**63 - 1])
 def test_sizes_of_segments_are_64_bit(size: int) -> None:
-    """Whether the cluster allows them yet is asked once it is known (`check_segment_settings`)."""
+    """The cluster's permission is checked once it is known (`check_segment_settings`)."""
     environment = {
         name: str(size)
         for name in ("KAFSCALE_SEGMENT_BYTES", "KAFSCALE_BUFFER_BYTES", "KAFSCALE_MERGE_TARGET_BYTES")
@@ -398,7 +398,7 @@ def test_no_text_does_anything_but_load_or_be_refused(variable: str, text: str) 
         assert isinstance(settings, Settings)
 
 
-def test_a_misspelt_setting_is_told_with_the_nearest_names() -> None:
+def test_a_misspelt_setting_is_refused_with_the_nearest_names() -> None:
     lines = unknown_settings(
         {"KAFSCALE_SEGMENTS_BYTES": "1", "KAFSCALE_XYZZY": "1", "HOME": "/", "KAFSCALE_BROKER_ID": "1"}
     )

@@ -42,12 +42,12 @@ TROUBLES = (
     "add broker",
     "delete records",
 )
-"""What may happen to a broker; see cluster_troubles.py."""
+"""Troubles of a broker; see cluster_troubles.py."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a run is made of. Times in seconds."""
+    """The parameters of a run. Times in seconds."""
 
     brokers: int
     topics: dict[str, int]
@@ -149,7 +149,7 @@ class Plan:
 
     @property
     def may_delete_topics(self) -> bool:
-        """Whether names come back."""
+        """True if names come back."""
         return "delete topic" in self.kinds
 
 
@@ -330,7 +330,7 @@ class SimulatedCluster:
     # --- the end
 
     def heal(self) -> None:
-        """Nothing goes wrong from now on; what is on its way still arrives."""
+        """Nothing goes wrong from now on; what is in flight still arrives."""
         self.trace.add("the world", "heals")
         for conditions in (self.plan.metadata, self.plan.objects, self.plan.clients):
             conditions.fault_rate = conditions.break_rate = 0.0

@@ -44,7 +44,7 @@ _SEALING: dict[str, Any] = {
     "idempotent_producers": 1,
     "consumers": 0,
 }
-"""What is flushed becomes a segment at once, so that there is much to make checkpoints of."""
+"""Flushed slices become a segment at once, so that there is much to make checkpoints of."""
 
 
 def mistake(**special: Any) -> Callable[[Plant], Plant]:
@@ -322,7 +322,7 @@ def checkpoint_that_is_named_before_it_is_stored(patch: pytest.MonkeyPatch) -> N
     objects=_GOOD,
 )
 def keeper_that_waits_for_a_change(patch: pytest.MonkeyPatch) -> None:
-    """What could not be gained is looked at when its picture changes (a fault that was in the code once)."""
+    """A claim that failed is looked at when its picture changes (a fault that was in the code once)."""
     patch.setattr(keeper, "LOOK_AGAIN_SEC", 1e9)
 
 

@@ -1,4 +1,4 @@
-"""What befalls a simulated cluster: deaths, stops, cut networks, late uploads, lost leases, clocks, deletions."""
+"""Troubles of a simulated cluster: deaths, stops, cut networks, late uploads, lost leases, clocks, deletions."""
 
 import asyncio
 import uuid
@@ -92,7 +92,7 @@ class Troubles:
             broker.go_on()
 
     async def _pause_with_a_late_upload(self) -> None:
-        """What it has sent by then arrives when others lead, and perhaps before it wakes."""
+        """Everything sent by then arrives when others lead, and perhaps before it wakes."""
         broker = self._victim()
         if broker is None:
             return
@@ -108,7 +108,7 @@ class Troubles:
             broker.go_on()
 
     async def _pause_with_late_answers(self) -> None:
-        """What it has uploaded by then is committed, and when it hears of that others lead."""
+        """Everything uploaded by then is committed, and when it hears of that others lead."""
         broker = self._victim()
         if broker is None:
             return
@@ -147,14 +147,14 @@ class Troubles:
         self._meanwhile(mend_later())
 
     async def _delete_records(self) -> None:
-        """What every consumer has read goes, at a broker that leads or takes itself for the leader."""
+        """Deletes all that every consumer has read, at a broker that leads or takes itself for the leader."""
         logs = sorted(self._cluster.invariants.logs.values(), key=str)
         if not logs:
             return
         log = self._rng.choice(logs)
         positions = [one.position for one in self._cluster.consumers if one.log is log]
         if not positions and self._cluster.plan.consumers:
-            return  # Those of a topic that was just made anew begin at 0, once the answer to its creation is there.
+            return  # Those of a topic that was just made again begin at 0, once the answer to its creation is there.
         offset = min(positions, default=log.record.log_end_offset)
         led_by = [
             (broker, partition)
@@ -176,7 +176,7 @@ class Troubles:
         broker.process.run(delete(), "delete records")
 
     async def _delay(self) -> None:
-        """Uploads of one broker are slow for a while, so that many of them are under way when something happens."""
+        """Uploads of one broker are slow for a while, so that many of them are in progress when something happens."""
         broker = self._victim()
         if broker is None:
             return

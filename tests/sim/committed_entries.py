@@ -1,4 +1,4 @@
-"""What journals commit, by what lies in the bucket alone: an entry and all below it are there, and no fence."""
+"""Committed entries of journals, by the bucket alone: an entry and all below it are there, and no fence."""
 
 from collections.abc import Iterator
 

@@ -9,8 +9,7 @@ from kafscale.formats.journal_entry import EntryHead, head_bytes
 from kafscale.formats.journal_keys import entry_key, journal_prefix, parse_entry_key
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
-from kafscale.journal.collection import collectable
-from kafscale.journal.counting import counted_through
+from kafscale.journal.collection import collectable, counted_through
 from kafscale.log.journal.end_journal import JournalEnding, StoredJournal
 from kafscale.log.journal.heads import read_heads
 from kafscale.log.journal.progress import JournalProgress
@@ -31,7 +30,7 @@ PATIENCE_SEC = 300.0  # virtual ones
 
 @dataclass
 class Outcome:
-    """What became of each value: the entry that acknowledged it, or that it was refused for certain."""
+    """The outcome of each value: the entry that acknowledged it, or that it was refused for certain."""
 
     acknowledged: dict[bytes, int] = field(default_factory=dict)
     refused: set[bytes] = field(default_factory=set)
@@ -73,7 +72,7 @@ class JournalLife:
         )
 
     async def run(self) -> Outcome:
-        """Live, be ended, and let all that is on its way arrive."""
+        """Live, be ended, and let all that is in flight arrive."""
         await self.progress.begin()
         async with asyncio.timeout(PATIENCE_SEC), asyncio.TaskGroup() as group:
             for number in range(self.rng.randint(1, 4)):
@@ -150,7 +149,7 @@ class JournalLife:
         return {sequence: head for sequence, (head, _) in found.items()}
 
     async def check(self) -> None:
-        """What was acknowledged counts, what was refused does not, and the bucket alone says the same."""
+        """Acknowledged values count, refused ones do not, and the bucket alone says the same."""
         (end,) = self.outcome.ends
         assert (await self.record()).ended_at == end
         heads = await self.heads()

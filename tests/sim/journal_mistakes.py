@@ -54,13 +54,13 @@ def acknowledgement_out_of_order(patch: pytest.MonkeyPatch) -> None:
 
 
 def progress_ahead_of_what_is_committed(patch: pytest.MonkeyPatch) -> None:
-    """The record of the journal has an entry that may still be on its way."""
+    """The record of the journal has an entry that may still be in flight."""
     truly = JournalProgress.committed
     patch.setattr(JournalProgress, "committed", lambda self, through: truly(self, through + 1))
 
 
 def collection_past_the_progress(patch: pytest.MonkeyPatch) -> None:
-    """What is committed is deleted before the record of the journal has it."""
+    """A committed entry is deleted before the record of the journal has it."""
 
     def greedy(record: JournalRecord, through: int, *rest: Any) -> frozenset[int]:
         return collectable(

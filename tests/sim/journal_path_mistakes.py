@@ -130,7 +130,7 @@ def position_ahead_of_the_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def release_before_all_is_committed(patch: pytest.MonkeyPatch) -> None:
-    """A partition is handed over while entries with its slices are on their way."""
+    """A partition is handed over while entries with its slices are in flight."""
 
     async def at_once(self: Flusher, partition: Partition, timeout_sec: float) -> bool:
         return True
@@ -154,16 +154,16 @@ def release_without_the_record(patch: pytest.MonkeyPatch) -> None:
 
 
 def hand_over_that_is_not_finished(patch: pytest.MonkeyPatch) -> None:
-    """What could not be published in time stays in the journal of a broker that lives on."""
+    """Records that could not be published in time stay in the journal of a broker that lives on."""
 
     async def not_at_all(self: Leadership, partitions: Iterable[tuple[str, int]]) -> None:
-        """Another broker may wait for ever."""
+        """Another broker may wait without end."""
 
     patch.setattr(Leadership, "release_records", not_at_all)
 
 
 def change_that_forgets_what_came_meanwhile(patch: pytest.MonkeyPatch) -> None:
-    """What is published while a record is written is lost with its change."""
+    """Records that are published while a record is written are lost with its change."""
     truly = RecordWriter.write
 
     async def forgetful(self: RecordWriter, partition: Partition, log: Any, change: Any) -> PartitionRecord:

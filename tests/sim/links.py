@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, kw_only=True)
 class Conditions:
-    """What may happen on a link. Times in seconds.
+    """Troubles of a link. Times in seconds.
 
     `fault_rate`: the share of calls that go wrong, `break_rate`: of a watch's events that it breaks at. `turn_sec`:
     answers arrive at multiples of it, so that several come in one turn of the event loop; 0: whenever they do.
@@ -31,7 +31,7 @@ class Conditions:
 
 
 class Link:
-    """Decides by its randomness what becomes of each call. Calls overtake each other."""
+    """Decides by its randomness the outcome of each call. Calls overtake each other."""
 
     def __init__(self, name: str, rng: random.Random, conditions: Conditions, trace: Trace) -> None:
         self.name = name
@@ -58,7 +58,7 @@ class Link:
     async def call(
         self, what: str, action: Callable[[], Result], *, is_slow: bool = False, may_repeat: bool = False
     ) -> Result:
-        """What `action`, which the store does at once, gives. `is_slow`: extra delays are for such calls."""
+        """The result of `action`, which the store does at once. `is_slow`: extra delays are for such calls."""
         reply: asyncio.Future[Result] = self._loop.create_future()
         delay = self.delay() + (self.rng.random() * self.extra_delay if is_slow else 0.0)
         timeout = self.conditions.timeout
@@ -95,7 +95,7 @@ class Link:
                 delay += self.rng.random() * self.conditions.latest_effect
                 self._trace.add(self.name, "is late by", delay, what)
                 self.later(delay, self._arrive, what, action, reply)
-                self._fail_later(timeout, reply, f"{what}: still on its way")
+                self._fail_later(timeout, reply, f"{what}: still in flight")
             case _:
                 again = delay + self.rng.random() * self.conditions.latest_effect
                 self._trace.add(self.name, "says twice, again after", again, what)

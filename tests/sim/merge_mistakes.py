@@ -35,7 +35,7 @@ _MERGING: dict[str, Any] = {
 
 
 def every_unnamed_merge_is_garbage(patch: pytest.MonkeyPatch) -> None:
-    """What no reference names is removed, although a merge that is under way may be about to name it."""
+    """A segment that no reference names is removed, although a merge in progress may be about to name it."""
 
     def hasty(found: Iterable[Candidate], references: Iterable[SegmentReference]) -> list[str]:
         candidates, named = list(found), list(references)

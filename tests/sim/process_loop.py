@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 _PROCESS: contextvars.ContextVar["Process"] = contextvars.ContextVar("process")
 
 WORLD = contextvars.Context()
-"""For what a process causes outside of itself: a request on its way, for one."""
+"""For what a process causes outside of itself: a request in flight, for one."""
 
 
 class Process:
@@ -38,7 +38,7 @@ class Process:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether nothing of it runs."""
+        """True if nothing of it runs."""
         return self._held is not None
 
     def stop(self) -> None:

@@ -80,14 +80,14 @@ class Record(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """A segment on its way. `is_there`: None until the store has answered, False when something else is."""
+    """A segment in flight. `is_there`: None until the store has answered, False when something else is."""
 
     segment: Stored
     is_there: bool | None = None
 
 
 class Broker(NamedTuple):
-    """What a broker believes. `flushes`: the oldest first; `merged`: what it is about to swap in."""
+    """A broker's beliefs. `flushes`: the oldest first; `merged`: what it is about to swap in."""
 
     is_on: bool = False
     record: Record = Record(-1, 0)
@@ -297,7 +297,7 @@ def rebuilt(state: State) -> State:
 def plan_of(
     bucket: frozenset[Stored], checkpoint: Snapshot | None, backup: KnownPartition | None
 ) -> PartitionPlan:
-    """What the tested code makes of a bucket, with what a backup of the metadata store tells."""
+    """The tested code's reading of a bucket, with what a backup of the metadata store says."""
     found = None
     if checkpoint is not None:
         key = object_keys.checkpoint_key(NAMESPACE, TOPIC, 0, checkpoint.end, max(checkpoint.epoch, 0), "x")
@@ -381,7 +381,7 @@ def kept_pieces(state: State, plan: PartitionPlan) -> list[Piece]:
 
 
 def broken_promise(state: State, plan: PartitionPlan, *, batches_are_unique: bool = True) -> str | None:
-    """What the rebuild would do to what was published; None when it keeps its promises.
+    """The harm that the rebuild would do to what was published; None if it keeps its promises.
 
     `batches_are_unique`: whether no batch may be in the rebuilt log twice.
     """

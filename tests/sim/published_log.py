@@ -1,4 +1,4 @@
-"""What the stores must never do, looked at with every change that is made to them.
+"""Rules that the stores must never break, checked with every change that is made to them.
 
 Nothing here believes the brokers: what is published is taken from the bucket at the moment of publication, and
 held against every later record, checkpoint, acknowledgement and read.
@@ -67,7 +67,7 @@ class PublishedLog:
 
     @property
     def place(self) -> tuple[str, int]:
-        """What histories call it."""
+        """Its name in histories."""
         return self.topic, self.index
 
     def __str__(self) -> str:
@@ -248,7 +248,7 @@ class PublishedLog:
         return [one for one in (*checkpoint.segments, *record.segments) if one.last_offset >= start]
 
     def checkpoint(self, record: PartitionRecord) -> Checkpoint | None:
-        """What the record names; None is a mistake and was told."""
+        """The record's value; None is a mistake and was reported."""
         if not record.checkpoint_key:
             return EMPTY_CHECKPOINT
         data = self.bucket(record.checkpoint_key)

@@ -1,4 +1,4 @@
-"""What a rebuild makes of a simulated bucket, held against what was committed there."""
+"""A rebuild of a simulated bucket, compared with what was committed there."""
 
 import asyncio
 
@@ -13,7 +13,7 @@ from tests.tools.recovery.recovery_bucket import Silence
 
 
 def mistakes_of_a_rebuild(cluster: SimulatedCluster) -> list[str]:
-    """What a rebuild of the bucket loses or invents, as it lies there now."""
+    """The records that a rebuild of the bucket loses or invents, as it lies there now."""
     store = MemoryStore(now_ms)
     store._objects = dict(cluster.bucket._objects)
     plan = asyncio.run(plan_rebuild(store, NAMESPACE, concurrency=4, progress=Silence()))

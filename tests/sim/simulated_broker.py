@@ -41,7 +41,7 @@ START_MS = 1_700_000_000_000
 
 @dataclass(slots=True, kw_only=True)
 class Clock:
-    """What a process takes for the time: virtual time, and how far its wall clock is off."""
+    """A process's clocks: virtual time, and how far its wall clock is off."""
 
     skew_ms: int = 0
 
@@ -124,7 +124,7 @@ class SimulatedBroker:
 
     @property
     def is_up(self) -> bool:
-        """Whether clients can connect to it now."""
+        """True if clients can connect to it now."""
         return (
             not self.is_dead
             and not self.process.is_stopped
@@ -140,7 +140,7 @@ class SimulatedBroker:
 
     @property
     def logs(self) -> LogManager:
-        """What it leads and follows. Only for a broker that is, or was, up."""
+        """The partitions that it leads and follows. Only for a broker that is, or was, up."""
         assert self._broker is not None
         return self._broker.serving.logs
 
@@ -215,7 +215,7 @@ def simulated_surroundings(
     group_shards: int,
     transactions_at_once: int = shared_publications.TRANSACTIONS_AT_ONCE,
 ) -> Iterator[None]:
-    """What brokers take from their machine comes from their simulated process, for the time of the block."""
+    """Clocks and ids of the machine come from the broker's simulated process, for the time of the block."""
     with (
         mock.patch.multiple(
             clocks,

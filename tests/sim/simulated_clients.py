@@ -30,7 +30,7 @@ FETCH_RETRIABLE = {
 
 
 class Surroundings(Protocol):
-    """What a client needs of the simulated cluster."""
+    """The simulated cluster as a client needs it."""
 
     rng: random.Random
     trace: Trace

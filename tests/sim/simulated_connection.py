@@ -19,11 +19,11 @@ from tests.sim.process_loop import Process
 
 
 class DisconnectedError(Exception):
-    """The connection ended before the reply came: nobody knows what became of the request."""
+    """The connection ended before the reply came: nobody knows the outcome of the request."""
 
 
 class SimulatedListener:
-    """What `BrokerProcess` calls of `Listener`."""
+    """The part of `Listener` that `BrokerProcess` calls."""
 
     def __init__(self, pool: object, budget: object, metrics: Metrics, **limits: object) -> None:
         self.metrics = metrics
@@ -87,7 +87,7 @@ class Server(Protocol):
 
     @property
     def process(self) -> Process:
-        """What it runs as."""
+        """The principal that it runs as."""
 
     listener: SimulatedListener | None
 
@@ -232,7 +232,7 @@ class ClientConnection:
         self._server.process.call_at(self._last_there_sec, callback, *args)
 
     def hears_of_deaths(self) -> bool:
-        """Whether the network tells that the broker is gone."""
+        """True if the network shows that the broker is gone."""
         return self._link.rng.random() < 0.7
 
     def reply_leaves(self, frame: bytes) -> None:

@@ -80,11 +80,11 @@ class SimulatedMetadata(MemoryStore):
             self.partly_failed += 1
 
     def now(self, key: str) -> KeyValue | None:
-        """What the key holds."""
+        """The key's value."""
         return self._state.keyspace.get(key)
 
     def everything(self, prefix: str) -> Snapshot:
-        """What is under the prefix."""
+        """The entries under the prefix."""
         return self._state.keyspace.range(prefix)
 
     def _commit(self) -> None:
@@ -100,7 +100,7 @@ class SimulatedMetadata(MemoryStore):
 
 
 class WatchStream:
-    """What one watch is told, in order; it is slow, it breaks off, and it begins anew with a snapshot."""
+    """One watch's changes, in order; it is slow, it breaks off, and it begins again with a snapshot."""
 
     def __init__(
         self, store: SimulatedMetadata, link: Link, prefix: str, wants: Callable[[str], bool]
@@ -135,7 +135,7 @@ class WatchStream:
         self._send(Changes(puts_and_deletes=wanted, revision=changes.revision))
 
     def _break_off(self, heals_in: float) -> None:
-        """What is on its way may be lost, and what comes is not told until the store notices."""
+        """Messages in flight may be lost, and changes are not reported until the store notices."""
         if self._link.rng.random() < 0.5:
             self._generation += 1
         self._missed = True
@@ -166,7 +166,7 @@ class WatchStream:
                 self._woken.set_result(None)
 
     async def next(self) -> Snapshot | Changes:
-        """What comes next; changes that wait together are told together. Raises `StoreUnavailableError`."""
+        """The next changes; those that wait together are passed on together. Raises `StoreUnavailableError`."""
         while not self._arrived:
             self._woken = asyncio.get_running_loop().create_future()
             await self._woken

@@ -46,7 +46,7 @@ class Load:
 
 
 class Producer(Client):
-    """What idempotent and plain producers have in common."""
+    """The common part of idempotent and plain producers."""
 
     promise: Promise
 
@@ -94,7 +94,7 @@ class Producer(Client):
 
 
 class PlainProducer(Producer):
-    """Sends each batch once, whatever becomes of it."""
+    """Sends each batch once, whatever happens to it."""
 
     promise = Promise.SENT_ONCE
 
@@ -183,7 +183,7 @@ class IdempotentProducer(Producer):
             self.around.fail(f"{self.name} is done and {len(self._unsettled)} batches are not settled")
 
     def _has_room(self, room: int) -> bool:
-        """Whether one more batch may be made: so many are in flight to one broker, or lie behind the oldest one."""
+        """True if one more batch may be made: so many are in flight to one broker, or lie behind the oldest one."""
         if not self._drains:
             elsewhere = sum(
                 batch.answer is not None and batch.broker is not self._leader for batch in self._unsettled
@@ -217,7 +217,7 @@ class IdempotentProducer(Producer):
         return sum(batch.answer is not None and batch.broker is broker for batch in self._unsettled)
 
     def _must_wait_for(self, broker: SimulatedBroker) -> bool:
-        """Whether answers are awaited that come another way."""
+        """True if answers are awaited that come another way."""
         connection = self.connection(broker)
         return self._drains and any(
             batch.answer is not None and batch.connection is not connection for batch in self._unsettled

@@ -30,7 +30,7 @@ SECONDS_IN_ALL = 1200
 
 @dataclass(slots=True)
 class Verdict:
-    """What became of a run. `mistake` is None when all is as promised."""
+    """The outcome of a run. `mistake` is None when all is as promised."""
 
     seed: int
     trace: Trace
@@ -41,7 +41,7 @@ class Verdict:
     cluster: SimulatedCluster | None = None
 
     def report(self) -> str:
-        """What went wrong, what led there, and how to see it again."""
+        """A mistake, what led there, and how to see it again."""
         kinds = "".join(f" '{kind}'" for kind in self.special_kinds)
         again = f"Everything that happened: python -m tests.sim.simulation {self.seed}{kinds}"
         if not kinds:
@@ -165,7 +165,7 @@ def _unsettled(cluster: SimulatedCluster) -> list[str]:
 
 
 def _unled(cluster: SimulatedCluster, name: str, index: int) -> list[str]:
-    """What is wrong with a partition's leader: there is one, the right one, and it knows."""
+    """The fault of a partition's leader: there is one, the right one, and it knows."""
     running = sorted(broker.broker_id for broker in cluster.living())
     topic = cluster.topic(name)
     if topic is None:
@@ -185,7 +185,7 @@ def _unled(cluster: SimulatedCluster, name: str, index: int) -> list[str]:
 
 
 def _judge(cluster: SimulatedCluster) -> None:
-    """What the stores hold against what clients were told and saw."""
+    """The stores compared with the answers that clients got and the records that they saw."""
     cluster.invariants.check_end()
     final = {log.place: list(log.records()) for log in cluster.invariants.logs.values()}
     evidence = cluster.history.evidence(final)

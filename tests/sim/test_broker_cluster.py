@@ -109,7 +109,7 @@ def test_one_seed() -> None:
     assert verdict.mistake is None, verdict.report()
 
 
-def test_a_mistake_is_told_with_its_seed_and_what_led_there() -> None:
+def test_a_mistake_is_reported_with_its_seed_and_events() -> None:
     verdict = simulate(1)
     verdict.mistake = "something is lost"
     report = verdict.report()

@@ -66,7 +66,7 @@ class _Run:
                         assert member.fenced
 
     def is_settled(self) -> bool:
-        """Whether everybody who lives is in one generation that has every partition once."""
+        """True if all who live are in one generation that has every partition once."""
         living = [member for member, task in self.tasks.items() if not task.done()]
         owned = sorted(index for member in living for index in member.owned)
         if not living:

@@ -1,4 +1,4 @@
-"""What happened in a simulated run, in order: for people who look for a mistake, and to compare two runs."""
+"""The events of a simulated run, in order: for people who look for a mistake, and to compare two runs."""
 
 import asyncio
 from collections.abc import Iterable

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 
 class Network:
-    """Decides by its seed what becomes of each call. `fault_rate`: the share of calls that go wrong."""
+    """Decides by its seed the outcome of each call. `fault_rate`: the share of calls that go wrong."""
 
     LONGEST_DELAY_SEC = 0.2
     LATEST_EFFECT_SEC = 5.0
@@ -49,7 +49,7 @@ class Network:
                 raise StoreIndeterminateError("lost on the way back")
             case _:
                 self._later(action)
-                raise StoreIndeterminateError("still on its way")
+                raise StoreIndeterminateError("still in flight")
 
     def _later(self, action: Callable[[], Awaitable[object]]) -> None:
         async def arrive(delay_sec: float) -> None:
@@ -61,11 +61,11 @@ class Network:
         task.add_done_callback(self._late.discard)
 
     def heal(self) -> None:
-        """Nothing goes wrong from now on; what is on its way still arrives."""
+        """Nothing goes wrong from now on; what is in flight still arrives."""
         self._fault_rate = 0.0
 
     async def settle(self) -> None:
-        """Wait until nothing is on its way any more."""
+        """Wait until nothing is in flight any more."""
         while self._late:
             await asyncio.wait(self._late)
 

@@ -106,7 +106,7 @@ def test_a_partition_added_later_begins_at_zero() -> None:
     assert target.ranges[1] == ((0, 4),)
 
 
-def test_a_topic_that_was_created_anew_is_refused() -> None:
+def test_a_topic_that_was_created_again_is_refused() -> None:
     with pytest.raises(ExportRefusedError, match="an earlier topic"):
         plan(exported(5), topic_log(partition_log(0, [10]), topic_id=UUID(int=8)))
 

@@ -112,7 +112,7 @@ def test_a_refusal_names_the_option_and_what_is_legal(arguments: list[str], said
     assert said in " ".join(result.output.split())
 
 
-def test_help_tells_every_option_with_its_default() -> None:
+def test_help_shows_every_option_with_its_default() -> None:
     told = " ".join(CliRunner().invoke(job, ["--help"], terminal_width=200).output.split())
     for one in STORE_OPTIONS:
         assert one.option in told

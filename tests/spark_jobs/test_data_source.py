@@ -76,7 +76,9 @@ def test_a_range_in_sql_over_many_tasks(spark: SparkSession, writer: TopicWriter
     assert [tuple(row) for row in found] == [(0, 14, 6, 19), (1, 3, 6, 8)]
 
 
-def test_a_wrong_option_is_told_when_the_source_is_loaded(spark: SparkSession, writer: TopicWriter) -> None:
+def test_a_wrong_option_is_refused_when_the_source_is_loaded(
+    spark: SparkSession, writer: TopicWriter
+) -> None:
     with pytest.raises(PySparkException, match="option subscribes is unknown, did you mean subscribe"):
         load(spark, writer, subscribes="events")
 

@@ -257,7 +257,7 @@ def test_a_defect_of_the_keeper_is_raised(tmp_path: Path, monkeypatch: pytest.Mo
             lease.record(PROGRESS)
 
 
-def test_a_defect_is_told_while_the_topic_is_given_back(
+def test_a_defect_is_raised_while_the_topic_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The driver heard "it was released" in between, and a call could wait for a loop that had ended."""
@@ -284,7 +284,7 @@ def test_a_defect_is_told_while_the_topic_is_given_back(
             looked.set()
 
 
-def test_a_call_that_is_under_way_when_the_topic_is_given_back(tmp_path: Path) -> None:
+def test_a_call_in_progress_when_the_topic_is_given_back(tmp_path: Path) -> None:
     began, told = threading.Event(), list[str]()
 
     async def never_ends(metadata: MetadataReader, objects: ListingReader) -> None:

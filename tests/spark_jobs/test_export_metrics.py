@@ -77,7 +77,7 @@ def test_an_export_is_counted() -> None:
     assert found["failures_total", "gone"] == 1
 
 
-def test_rows_of_the_running_batch_are_told_while_it_runs() -> None:
+def test_rows_of_the_running_batch_are_shown_while_it_runs() -> None:
     metrics = new_metrics()
     events: list[tuple[Callable[[], None], int]] = [
         (lambda: metrics.batch_started("events", {0: (0, 400)}), 0),
@@ -105,7 +105,7 @@ def test_the_export_is_the_table() -> None:
     assert not parsed
 
 
-def test_the_lag_of_too_many_partitions_is_told_in_sum() -> None:
+def test_the_lag_of_too_many_partitions_is_shown_in_sum() -> None:
     metrics = new_metrics(most_lag_series=3)
     ends = dict.fromkeys(range(5), 10)
     metrics.topic_started("events", "local.db.events", dict.fromkeys(range(5), 0), ends)

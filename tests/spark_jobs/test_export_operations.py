@@ -90,7 +90,7 @@ def test_topics_by_a_pattern_and_one_of_them_fails(
     assert 'kafscale_export_failures_total{topic="events.old"} 1.0' in counted
 
 
-def test_two_topics_in_one_table_are_told_apart(writer: TopicWriter, exporter: Exporter) -> None:
+def test_two_topics_in_one_table_are_kept_apart(writer: TopicWriter, exporter: Exporter) -> None:
     other = TopicWriter(writer.settings, "more")
     other.append(0, sent(4, "more"))
     written = exporter.export("--topic", "more")
@@ -135,7 +135,7 @@ def test_a_table_that_is_rolled_back_gets_again_what_it_lost(
     assert in_order(exporter.export().rows) == writer.rows()
 
 
-def test_a_job_that_keeps_going_until_it_is_told_to_end(writer: TopicWriter, exporter: Exporter) -> None:
+def test_a_job_that_keeps_going_until_a_signal(writer: TopicWriter, exporter: Exporter) -> None:
     problems: list[BaseException] = []
     ended = threading.Event()
 

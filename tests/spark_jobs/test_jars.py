@@ -116,11 +116,11 @@ def test_fetched_jars_are_handed_to_spark(
         ("bash: no such thing", None),
     ],
 )
-def test_javas_version_is_what_java_tells(told: str, version: int | None) -> None:
+def test_javas_version_is_what_java_prints(told: str, version: int | None) -> None:
     assert java_version(told) == version
 
 
-def test_a_java_that_is_missing_or_old_is_told_with_the_remedy(tmp_path: Path, bin_folder: Path) -> None:
+def test_a_missing_or_old_java_is_refused_with_the_remedy(tmp_path: Path, bin_folder: Path) -> None:
     with pytest.raises(StartupError, match=f"JAVA_HOME={tmp_path} has no bin/java: install it"):
         check_java({"JAVA_HOME": str(tmp_path)})
     with pytest.raises(StartupError, match="no java on the PATH"):

@@ -202,7 +202,7 @@ def test_rows_that_the_table_does_not_say_it_has_are_found(rows: list[Row], offs
     assert [one.tally.first for one in found.unexpected] == [offset]
 
 
-def test_a_side_that_has_nothing_is_told_without_looking_at_rows() -> None:
+def test_an_empty_side_is_reported_without_looking_at_rows() -> None:
     rows = [Row(offset=offset) for offset in range(10, 40)]
     found = compare(rows, [row for row in rows if row.offset >= 30])
     assert found.differences == (

@@ -78,7 +78,7 @@ def test_of_many_ranges_partitions_are_shown_and_what_differs() -> None:
     assert shown.count("equal") == MOST_RANGES_SHOWN - 2 + 4
 
 
-def test_differences_are_told_in_words_and_as_fields() -> None:
+def test_differences_are_shown_in_words_and_as_fields() -> None:
     plan = found().plans[0]
     comparison = replace(
         found(check(10, rows=9)),

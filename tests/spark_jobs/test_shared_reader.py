@@ -1,4 +1,4 @@
-"""Reading slices of many partitions, whatever becomes of their objects after the read was planned."""
+"""Reading slices of many partitions, whatever happens to their objects after the read was planned."""
 
 from collections.abc import Callable
 
@@ -136,7 +136,7 @@ def _damaged(data: bytes) -> bytes:
     return data if data[:4] == b"KJNL" else bytes([data[0] ^ 1]) + data[1:]
 
 
-def test_a_slice_that_was_damaged_on_its_way_is_read_again(topic: JournalTopic) -> None:
+def test_a_slice_damaged_in_flight_is_read_again(topic: JournalTopic) -> None:
     splits = topic.splits()
     topic.objects.lie("*2.entry", _damaged, times=1)
     assert topic.read(splits) == topic.values

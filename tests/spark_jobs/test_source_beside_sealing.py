@@ -164,7 +164,7 @@ class Producer:
 
 
 async def consumed(client: Client) -> Values:
-    """What a consumer finds from the beginning to the end of each partition."""
+    """The records that a consumer finds from the beginning to the end of each partition."""
     found: Values = {}
     for partition in range(PARTITIONS):
         offset = 0

@@ -17,16 +17,16 @@ spark_jobs.source.split_reader.ExpiredRangeError: offsets 3 to 7 of orders-0 exp
 """
 
 
-def test_an_error_of_a_task_is_told_in_its_own_words() -> None:
+def test_an_error_of_a_task_is_shown_in_its_own_words() -> None:
     assert short_message(PySparkException(TASK)) == "offsets 3 to 7 of orders-0 expired while they were read"
 
 
-def test_an_error_of_spark_is_told_by_its_first_line() -> None:
+def test_an_error_of_spark_is_shown_by_its_first_line() -> None:
     told = short_message(
         PySparkException("[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\n== SQL ==\n")
     )
     assert told == "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found."
 
 
-def test_an_error_without_words_is_told_by_its_name() -> None:
+def test_an_error_without_words_is_shown_by_its_name() -> None:
     assert short_message(ValueError()) == "ValueError"

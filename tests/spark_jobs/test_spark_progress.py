@@ -53,9 +53,7 @@ def test_a_report_is_notified(spark: SparkSession) -> None:
         wait_until(lambda: any("3 of 4 tasks done" in line and "7 rows" in line for line in lines), "a line")
 
 
-def test_that_spark_tells_nothing_is_no_failure(
-    spark: SparkSession, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_silence_of_spark_is_no_failure(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.WARNING),
         mock.patch.object(spark_progress, "read_job_progress", side_effect=Py4JError("no such method")),

@@ -1,4 +1,4 @@
-"""Reading a split: ahead and in order, whatever becomes of the segments after it was planned."""
+"""Reading a split: ahead and in order, whatever happens to the segments after it was planned."""
 
 import asyncio
 import threading
@@ -279,9 +279,7 @@ def cut(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("change", [flipped, cut])
-def test_what_was_damaged_on_its_way_is_read_again(
-    topic: MemoryTopic, change: Callable[[bytes], bytes]
-) -> None:
+def test_bytes_damaged_in_flight_are_read_again(topic: MemoryTopic, change: Callable[[bytes], bytes]) -> None:
     topic.objects.lie("*000010.kfs", change, times=2)
     assert topic.read(topic.split()) == topic.values
     topic.objects.lie("*000015.kfs", change)

@@ -1,4 +1,4 @@
-"""Offsets by time: how much is read for one, and what becomes of segments that were merged meanwhile."""
+"""Offsets by time: how much is read for one, and the outcome of segments that were merged meanwhile."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path

@@ -46,7 +46,7 @@ def serve_requests(connection: socket.socket) -> None:
 
 
 def _become(*, program: str, environment: dict[str, str], folder: str, log: str) -> None:
-    """What a new process of this command would have. Its standard input is empty already."""
+    """The environment of a new process of this command. Its standard input is empty already."""
     os.setsid()
     os.chdir(folder)
     log_file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

@@ -31,7 +31,7 @@ by_file: dict[str, Used] = defaultdict(lambda: Used(0, 0))
 
 
 def used() -> Used:
-    """What this process has used so far."""
+    """The CPU time of this process so far."""
     own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     ended = children.ru_utime + children.ru_stime + forked.cpu_of_reaped
     return Used(own.ru_utime + own.ru_stime, ended)

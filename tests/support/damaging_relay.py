@@ -1,4 +1,4 @@
-"""A relay before a server on this machine that replaces one word on its way there by another."""
+"""A relay before a server on this machine that replaces one word in flight by another."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -228,7 +228,7 @@ class LibrdkafkaMember(_BlockingMember):
         self._note_change(kind, partitions)
 
     def _settle(self, consumer: Consumer) -> None:
-        """Poll until a join that is under way has ended, if it ends soon.
+        """Poll until a join that is in progress has ended, if it ends soon.
 
         librdkafka may wait for itself without end, with Python's lock held, when an assignment arrives while it
         closes (2.16.0: `rd_kafka_assign` from the callback).

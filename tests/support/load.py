@@ -128,7 +128,7 @@ class IdempotentLoad(Load):
 
 
 def _waiting(statistics: list[str]) -> dict[str, Any]:
-    """What librdkafka says of the brokers, and of the partitions that have records left."""
+    """librdkafka's statistics of the brokers, and of the partitions that have records left."""
     if not statistics:
         return {}
     told = json.loads(statistics[-1])

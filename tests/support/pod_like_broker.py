@@ -21,7 +21,7 @@ class PodLikeBroker(KafscaleBroker):
         self._ports: dict[int, int] = {}
 
     def lay(self, settings: Mapping[str, str], files: Mapping[str, bytes]) -> None:
-        """What the next start finds: variables, and files by their paths in `FOLDER`."""
+        """The next start's variables, and files by their paths in `FOLDER`."""
         self._pod = dict(settings)
         for path, content in files.items():
             where = self.folder / path

@@ -15,7 +15,7 @@ LOG_TAIL_BYTES = 12_000
 
 
 class Process(Protocol):
-    """What a `ServerProcess` uses of `subprocess.Popen`."""
+    """The part of `subprocess.Popen` that a `ServerProcess` uses."""
 
     @property
     def pid(self) -> int: ...

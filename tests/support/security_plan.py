@@ -25,7 +25,7 @@ MAPPING_RULE: Final = r"RULE:^CN=([a-z0-9-]+),OU=clients,.*$/$1/,DEFAULT"
 
 @dataclass(frozen=True, kw_only=True)
 class SecurityPlan:
-    """What the broker lets in. Kafka's own names of listeners are their protocols.
+    """Clients that the broker lets in. Kafka's own names of listeners are their protocols.
 
     `client_auth` is that of the listener SSL: none, requested or required. `users` (name to password) can use
     PLAIN and SCRAM; `super_users` are names.

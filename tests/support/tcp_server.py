@@ -36,7 +36,7 @@ class TcpServer:
         asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     async def cut(self) -> None:
-        """Break every connection; what is on its way is lost."""
+        """Break every connection; what is in flight is lost."""
         await asyncio.sleep(0)  # a transport that was made in this turn cannot be closed before the next one
         for task in tuple(self._tasks):
             task.cancel()

@@ -44,7 +44,7 @@ class BrokerJournal:
     @property
     def progress_lag(self) -> int:
         """Committed entries that the journal's record does not show yet."""
-        return max(0, self.writer.committed_through - self._progress.told)
+        return max(0, self.writer.committed_through - self._progress.reported)
 
     async def settled(self) -> int:
         """Wait until all that is sealed by now is committed or refused; returns the newest committed sequence."""
@@ -62,7 +62,7 @@ class BrokerJournal:
         self._progress.committed(entry.sequence)
 
     async def close(self) -> None:
-        """Stop telling its progress."""
+        """Stop reporting its progress."""
         await self._progress.close()
 
 
@@ -87,7 +87,7 @@ class BrokerJournals:
 
     @property
     def in_flight_count(self) -> int:
-        """Entries on their way, of all journals."""
+        """Entries in flight, of all journals."""
         return sum(one.writer.in_flight_count for one in self._all())
 
     @property
@@ -135,6 +135,6 @@ class BrokerJournals:
             listener(journal, is_certain)
 
     async def close(self) -> None:
-        """Stop telling the progress of all."""
+        """Stop reporting the progress of all."""
         for journal in self._all():
             await journal.close()

@@ -48,7 +48,7 @@ _DELETED_AT_ONCE = 1000
 
 @dataclass(slots=True)
 class _Journal:
-    """What is known of a journal: what its entries declare, and since when one is not needed. In milliseconds.
+    """The known facts of a journal: what its entries declare, and since when (ms) one is not needed.
 
     `damaged`: objects whose head cannot be read. They are there, and what they declare is not known.
     """

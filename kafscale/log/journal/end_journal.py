@@ -138,7 +138,7 @@ class JournalEnding:
         return await self._retries.until_done(lambda: self._probe(key, sequence), key)
 
     async def _entries_there(self) -> frozenset[int]:
-        """What a listing shows needs no probe: an owner without a metadata store may be far above its progress."""
+        """Entries by a listing need no probe: an owner without a metadata store may be far above its progress."""
         prefix = journal_prefix(self._namespace, self._journal_id)
         parsed = [parse_entry_key(info.key) async for info in self._objects.list(prefix)]
         above = [key.sequence for key in parsed if key is not None and key.sequence > self._progress]

@@ -1,6 +1,6 @@
 """Follows the journals of other brokers for the partitions that consumers read here.
 
-A leader tells its progress in the metadata store, at most every 100 ms; each entry that is new by then is read once,
+A leader reports its progress in the metadata store, at most every 100 ms; each entry that is new then is read once,
 for all partitions. What the record of a partition shows later is the same (docs/format/journal.md).
 """
 

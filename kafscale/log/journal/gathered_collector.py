@@ -2,7 +2,7 @@
 
 Records alone name them, never checkpoints. A broker looks after those of its own journal: it knows which of them are
 still to be named. Those of a journal without a broker wait until no partition has that journal's broker as its
-leader, for whoever still wrote in its name would be refused (docs/format/journal.md, "Gathered objects").
+leader, for a broker that still wrote in its name would be refused (docs/format/journal.md, "Gathered objects").
 """
 
 from collections.abc import Iterable

@@ -15,7 +15,7 @@ READS_AT_ONCE = 32
 
 
 async def read_head(objects: ObjectReader, key: str) -> tuple[EntryHead | Fence, int]:
-    """What lies under the key, and where its slices begin.
+    """The entry or fence under the key, and the position at which its slices begin.
 
     Raises `ObjectNotFoundError`, `CorruptDataError`, and what the store raises.
     """

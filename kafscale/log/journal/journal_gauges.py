@@ -1,4 +1,4 @@
-"""What is exported of a broker's journal and of sealing as it is at each scrape."""
+"""Gauges of a broker's journal and of sealing, read at each scrape."""
 
 from collections.abc import Callable
 

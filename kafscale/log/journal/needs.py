@@ -15,7 +15,7 @@ Place = tuple[uuid.UUID, int]
 
 @dataclass(frozen=True, slots=True)
 class EntrySummary:
-    """What collection has to know of an entry: what it declares to be committed, and whose slices it has."""
+    """An entry as collection sees it: what it declares to be committed, and whose slices it has."""
 
     committed_through: int
     places: Set[Place]

@@ -1,4 +1,4 @@
-"""Partitions as they are published now, for whoever reads the stores without being a broker.
+"""Partitions as they are published now, for tools and exports that read the stores.
 
 A partition's record is brought up to date once a minute or so; behind it, the entries of its leader's journal say
 what is published (docs/format/journal.md). Up to the journal's progress all of them are committed.
@@ -36,7 +36,7 @@ Versioned = tuple[PartitionRecord, int]
 
 @dataclass(slots=True)
 class _Journal:
-    """What was read of a journal; the lock is taken to read more."""
+    """The part of a journal that was read; the lock is taken to read more."""
 
     replay: Replay | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)

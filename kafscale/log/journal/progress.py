@@ -1,4 +1,4 @@
-"""Keeps the record of a broker's own journal: how far it is committed, for readers and for whoever ends it."""
+"""Keeps the record of a broker's own journal: how far it is committed, for readers and for brokers that end it."""
 
 import asyncio
 import logging
@@ -40,14 +40,14 @@ class JournalProgress:
         self._ended = ended
         self._revision = ABSENT
         self._wanted = NOTHING_COMMITTED
-        self._told = NOTHING_COMMITTED
+        self._reported = NOTHING_COMMITTED
         self._is_over = False
         self._tasks = TaskOwner()
 
     @property
-    def told(self) -> int:
+    def reported(self) -> int:
         """The newest sequence that the record is known to have, -1 for none."""
-        return self._told
+        return self._reported
 
     async def begin(self) -> None:
         """Create the record; no entry may be put before. Retries until the store answers."""
@@ -57,14 +57,14 @@ class JournalProgress:
         """The journal is committed up to this sequence."""
         self._wanted = max(self._wanted, through)
         if not self._is_over and not self._tasks:
-            self._tasks.spawn(self._follow(), f"tell {self._key}")
+            self._tasks.spawn(self._follow(), f"report {self._key}")
 
     async def close(self) -> None:
-        """Stop telling. What was told last stays."""
+        """Stop reporting. The last report stays."""
         await self._tasks.close()
 
     async def _follow(self) -> None:
-        while self._told < self._wanted and not self._is_over:
+        while self._reported < self._wanted and not self._is_over:
             await self._write()
             await asyncio.sleep(LEAST_INTERVAL_SEC)
 
@@ -75,7 +75,7 @@ class JournalProgress:
                 await self._attempt()
             except (StoreUnavailableError, StoreIndeterminateError) as problem:
                 # An answer that was lost is found by the next attempt: its compare fails, and shows the record.
-                logger.debug("the journal's progress was not told", extra={"problem": str(problem)})
+                logger.debug("the journal's progress was not stored", extra={"problem": str(problem)})
                 await asyncio.sleep(delay_sec * self._jitter.uniform(0.5, 1.0))
                 delay_sec = min(delay_sec * 2, LAST_RETRY_SEC)
             else:
@@ -88,7 +88,7 @@ class JournalProgress:
             compare = Compare(self._key, self._revision)
             done = await self._metadata.transact([compare], [Put(self._key, encode_journal_record(record))])
             if done.succeeded:
-                self._revision, self._told = done.revision, through
+                self._revision, self._reported = done.revision, through
                 return
             (found,) = done.found
             # A record that was there and is gone is that of a journal which ended long ago.

@@ -21,7 +21,7 @@ class _Waiting:
 
 
 class MergeDebt(Generic[Owner]):
-    """What waits to be merged, by partition. `segments` and `size_bytes` are the totals; any thread may read them.
+    """Segments that wait to be merged, by partition. `segments`, `size_bytes`: totals, which any thread may read.
 
     Times are seconds of one clock that only goes forward.
     """

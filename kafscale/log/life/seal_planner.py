@@ -1,4 +1,4 @@
-"""Decides what becomes of a partition's slices. Pure; driven by sealer.py.
+"""Decides when a partition's slices are gathered or sealed. Pure; driven by sealer.py.
 
 A segment costs two PUTs and holds one partition's records, an entry of a journal one PUT for all partitions. So few
 bytes wait: those of many partitions are gathered into one object, where each has one larger slice, until they make
@@ -25,7 +25,7 @@ partition's segments are not written again."""
 
 
 class SealStep(Enum):
-    """What to do with the slices of a plan."""
+    """The next step for the slices of a plan."""
 
     WAIT = "nothing yet"
     GATHER = "combine them in an object of many partitions"

@@ -34,7 +34,7 @@ class DamagedSourceError(Exception):
 
 
 class MergePaces:
-    """What all merges share: bytes per second, and the share of one core that their steps take.
+    """The paces that all merges share: bytes per second, and the share of one core that their steps take.
 
     `cpu_sec`: the CPU time of the event loop's thread. A step is timed, and paid for by waiting, so that clients
     have the event loop in between, however many merges there are. `pressure` gets the time of a write of each merge.

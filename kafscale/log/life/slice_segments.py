@@ -14,8 +14,7 @@ from kafscale.formats.index import build_index, interval_for
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, parse_header
 from kafscale.log.life.combined_slice import CombinedSlice, SliceBody, combine, places_of_batches
-from kafscale.log.life.pace import Pace
-from kafscale.log.life.seal_pace import seal_bytes_per_sec
+from kafscale.log.life.pace import Pace, seal_bytes_per_sec
 from kafscale.log.life.segment_merge import KeyTakenError, SegmentMerge
 from kafscale.log.life.slice_bodies import SliceBodies
 from kafscale.log.life.slice_stream import SliceStream, chunks_of

@@ -1,4 +1,4 @@
-"""What this broker has just written, as cached segments: its records are read from memory without a request."""
+"""Cached segments of slices and segments just written: their records are read from memory, without a request."""
 
 from collections.abc import Sequence
 
@@ -44,7 +44,7 @@ def combined_segment(
     batches: bytes,
     index_entries: Sequence[tuple[int, int, int]],
 ) -> CachedSegment:
-    """What slices were combined into. `index_entries`: base offset, position and record count of each of them."""
+    """The segment made of several slices. `index_entries`: base offset, position and record count of each of them."""
     index = build_index(index_entries, interval_for(reference.size_bytes, reference.record_count))
     return CachedSegment(
         reference,

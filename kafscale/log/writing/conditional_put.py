@@ -1,4 +1,4 @@
-"""Creates an object at most once, whatever becomes of the answers: retried, hedged, and read back."""
+"""Creates an object at most once, also if answers are lost: retried, hedged, and read back."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,7 +13,7 @@ HEDGED_BYTES = 256 * 1024
 
 
 def _nothing() -> None:
-    """What is called at an attempt that nobody counts."""
+    """Called at an attempt that is not counted."""
 
 
 class ConditionalPut:

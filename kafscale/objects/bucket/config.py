@@ -182,7 +182,7 @@ def s3_config(settings: Settings, bucket: str) -> "S3Config":
         config["endpoint"] = _endpoint(settings.s3_endpoint, bucket, path_style=settings.s3_path_style)
     elif is_directory_bucket(bucket):
         # Amazon's own: requests are signed with a session's credentials, which the library renews, and go to the
-        # zone that the name tells.
+        # zone that the name shows.
         config["s3_express"] = True
     if settings.s3_kms_arn is not None:
         config["server_side_encryption"] = "aws:kms"

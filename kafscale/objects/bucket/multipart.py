@@ -116,7 +116,7 @@ class MultipartCreation:
                     raise
             else:
                 # A store may take a second request to complete for a repetition of the first, still in flight
-                # or not, and say yes to it whatever becomes or became of that.
+                # or not, and say yes to it whatever its outcome.
                 if was_in_doubt:
                     await self._resolve_outcome(key, mark, None, in_doubt=True)
 

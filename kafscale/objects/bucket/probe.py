@@ -105,7 +105,7 @@ def _judge(key: str, results: Sequence[BaseException | None]) -> tuple[int | Non
                 raise result
     if len(winners) > 1:
         raise StartupError(
-            f"{len(winners)} of {len(results)} creators of {key!r} were told that they won: {_NEXT_STEP}"
+            f"{len(winners)} of {len(results)} creators of {key!r} got the answer that they won: {_NEXT_STEP}"
         )
     if not winners and not unknown:
         raise away or StartupError(

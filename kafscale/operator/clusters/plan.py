@@ -107,7 +107,7 @@ def plan_cluster(
 
 
 def check_protocol(cluster: ClusterSpec, live: Mapping[str, Any] | None) -> None:
-    """Raises `SpecError` where brokers would change from plaintext to the default protocol without having been told.
+    """Raises `SpecError` where brokers would change from plaintext to the default protocol without a request for it.
 
     Their clients, of before there was a protocol to choose, would be locked out.
     """
@@ -115,7 +115,7 @@ def check_protocol(cluster: ClusterSpec, live: Mapping[str, Any] | None) -> None
         return
     (container,) = live["spec"]["template"]["spec"]["containers"]
     variables = {each["name"] for each in container.get("env", ())}
-    # Only what says plaintext counts: a template that somebody changed by hand is put right.
+    # Only what says plaintext counts: a template that was changed by hand is put right.
     if variables & {broker_listeners.OLD_ADDRESS, broker_listeners.ALLOW_PLAINTEXT}:
         raise SpecError(
             "security.protocol is not given, and the brokers serve plaintext: set it to PLAINTEXT to go on like "

@@ -9,7 +9,7 @@ from kafscale.operator.manifests.objects import Manifest, manifest
 
 
 def admin_user(cluster: ClusterSpec) -> Manifest | None:
-    """None where no client is told from another. It needs no rules: it is a super user."""
+    """None where clients do not authenticate. It needs no rules: it is a super user."""
     security = cluster.security
     if not security.has_admin:
         return None

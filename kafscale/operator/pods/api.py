@@ -57,7 +57,7 @@ class PodApi:
                 connection.close()
         except (OSError, ValueError, http.client.HTTPException) as error:
             where = f"the Kubernetes API at {self._host} port {self._port}"
-            return Unknown(f"{where} did not tell {what}: {error or type(error).__name__}", is_answer=False)
+            return Unknown(f"{where} did not return {what}: {error or type(error).__name__}", is_answer=False)
 
 
 def pod_api(environment: Mapping[str, str], folder: Path) -> PodApi:

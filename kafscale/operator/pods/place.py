@@ -200,7 +200,7 @@ def _node_host(name: str, node: Answer | None) -> str | Unknown:
         for each in addresses:
             if each["type"] == wanted and each.get("address"):
                 return str(each["address"])
-    return Unknown(f"node {name} tells no address", is_answer=True)
+    return Unknown(f"node {name} has no address", is_answer=True)
 
 
 def _port(name: str, service: Manifest) -> int | Unknown:

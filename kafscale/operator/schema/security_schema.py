@@ -23,7 +23,7 @@ def security() -> dict[str, Any]:
             "protocol": choice(
                 "The protocol of the listeners for clients inside and outside; default: SASL_SSL (TLS, passwords). "
                 "SSL: TLS, clients have certificates. SASL_PLAINTEXT: passwords without encryption. PLAINTEXT: no "
-                "encryption, and everybody who reaches the port may do everything.",
+                "encryption, and every client that reaches the port may do everything.",
                 PROTOCOLS,
             ),
             "mutualTls": section(
@@ -51,7 +51,7 @@ def security() -> dict[str, Any]:
                 max_length=253,
             ),
             "authorizer": choice(
-                "acl: what no access rule allows is refused. none: whoever is authenticated may do everything. "
+                "acl: what no access rule allows is refused. none: every authenticated client may do everything. "
                 "Default: acl, and none for PLAINTEXT.",
                 AUTHORIZERS,
             ),

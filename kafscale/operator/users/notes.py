@@ -1,4 +1,4 @@
-"""What a user's resource declares and its cluster does not use, for people. Pure."""
+"""Notes for people: declarations of a user's resource that its cluster does not use. Pure."""
 
 from kafscale.operator.users.spec import UserSpec
 from kafscale.protocol.listeners import SecurityProtocol

@@ -1,1 +1,1 @@
-"""What the requests of a cluster cost: reading its metrics, and the arithmetic."""
+"""The cost of a cluster's requests: reading its metrics, and the arithmetic."""

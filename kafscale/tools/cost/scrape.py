@@ -1,4 +1,4 @@
-"""What one broker's metrics say of its costs, read from Prometheus' text form. Pure."""
+"""One broker's costs, read from its metrics in Prometheus' text form. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

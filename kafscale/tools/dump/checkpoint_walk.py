@@ -1,4 +1,4 @@
-"""Tells what a checkpoint holds. Its one CRC covers everything, so a damaged one is not looked into. Pure."""
+"""Shows what a checkpoint holds. Its one CRC covers everything, so a damaged one is not looked into. Pure."""
 
 from collections.abc import Iterator
 

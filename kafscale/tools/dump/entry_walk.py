@@ -66,7 +66,7 @@ class SliceSource:
 
 @dataclass(slots=True)
 class _Seen:
-    """What a walk saw of a slice."""
+    """A slice as a walk saw it."""
 
     headers: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     producers: list[Producer] = field(default_factory=list)
@@ -189,7 +189,7 @@ class EntryWalk:
     def _slice(self, row: EntrySlice, start: int) -> Iterator[Finding]:
         there = max(0, min(row.size_bytes, self._reader.size_bytes - start))
         if not there:
-            return  # The object's size was told as a problem.
+            return  # The object's size was reported as a problem.
         seen = _Seen()
         is_damaged = False
         source = SliceSource(self._reader, start, there)

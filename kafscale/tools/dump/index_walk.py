@@ -1,4 +1,4 @@
-"""Walks an index of either version, and compares it with the segment beside it where that is wanted.
+"""Walks an index of either version and compares it with the segment beside it, or finds one entry of it.
 
 Pure. Never more than a piece of either file is in memory.
 """
@@ -141,3 +141,27 @@ class IndexWalk:
         for start in range(HEADER_SIZE, end, _ENTRIES_AT_ONCE * ENTRY_SIZE):
             length = min(end - start, _ENTRIES_AT_ONCE * ENTRY_SIZE)
             yield from read_entries(self._reader.view(start, length), header.version, self._base_offset or 0)
+
+
+def entry_for(index: PieceReader, base_offset: int, offset: int) -> tuple[int, int]:
+    """(offset, position) of the last entry at or before `offset`, else of the first, without reading the rest.
+
+    `base_offset`: the segment's. The result must be checked against the segment. Raises `CorruptDataError`.
+    """
+    header = parse_index_header(index.name, index.view(0, HEADER_SIZE))
+    count = min(header.entry_count, (index.size_bytes - HEADER_SIZE) // ENTRY_SIZE)
+    if not count:
+        raise CorruptDataError(index.name, "an index without an entry")
+
+    def entry(number: int) -> tuple[int, int]:
+        data = index.view(HEADER_SIZE + number * ENTRY_SIZE, ENTRY_SIZE)
+        return read_entries(data, header.version, base_offset)[0]
+
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if entry(middle)[0] <= offset:
+            low = middle
+        else:
+            high = middle - 1
+    return entry(low)

@@ -38,7 +38,7 @@ from kafscale.tools.dump.findings import (
     Note,
     Problem,
 )
-from kafscale.tools.dump.index_search import entry_for
+from kafscale.tools.dump.index_walk import entry_for
 from kafscale.tools.dump.piece_reader import PieceReader
 
 MAX_RECORDS_BYTES = 128 * 2**20

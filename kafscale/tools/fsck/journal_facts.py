@@ -47,7 +47,7 @@ class JournalFacts:
 
     @property
     def declared(self) -> dict[int, int]:
-        """What each entry that can be read declares to be committed."""
+        """The newest sequence that each readable entry declares to be committed, by its own sequence."""
         return {sequence: entry.committed_through for sequence, entry in self.entries.items()}
 
     def finding(self, kind: FindingKind, detail: str, sequence: int | None = None) -> Finding:
@@ -133,7 +133,7 @@ def gaps(facts: JournalFacts) -> Iterator[Gap]:
     elif facts.is_named:
         end = record.ended_at - 1
     else:
-        return  # Nothing needs it, and it may be on its way out.
+        return  # Nothing needs it, and its deletion may be in flight.
     next_one = record.progress + 1
     for sequence in sorted(one for one in facts.sizes if record.progress < one <= end):
         if sequence > next_one:

@@ -7,8 +7,7 @@ from kafscale.errors import ObjectNotFoundError
 from kafscale.formats import object_keys
 from kafscale.log.journal.partition_states import PartitionStates, Versioned
 from kafscale.metadata import keys
-from kafscale.metadata.read_many import read_many
-from kafscale.metadata.store import KeyValue, MetadataStore, Snapshot
+from kafscale.metadata.store import KeyValue, MetadataStore, Snapshot, read_many
 from kafscale.objects.object_store import ObjectInfo, ObjectStore
 from kafscale.tasks.bounded import map_bounded
 from kafscale.tools.recovery.rebuild import patiently

@@ -200,7 +200,7 @@ class Repairer:
     async def _drop_missing(self, repair: Repair) -> str:
         state, references = await self._state(repair)
         if state.record is not None and state.record.journal is not None:
-            # What its broker committed and did not tell is behind the record: the changed one must have it, too.
+            # What its broker committed and did not report is behind the record: the changed one must have it, too.
             await self._end_journal(state.record.journal.journal_id)
             state, references = await self._state(repair)
         record, checkpoint = state.record, state.checkpoint

@@ -1,4 +1,4 @@
-"""Reads the slices of an entry or of a gathered object, and holds them against their rows in its directory."""
+"""Reads the slices of an entry or of a gathered object, and compares them with their rows in its directory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection
@@ -20,7 +20,7 @@ ProducerBatches = list[tuple[int, int, int, int, int]]
 async def check_slices(
     reading: Reading, key: str, head: EntryHead, head_bytes: int, size_bytes: int, topics: Collection[str]
 ) -> list[Finding]:
-    """What is wrong with the slices of `topics`, or of all. Objects that are gone by now have nothing wrong.
+    """Findings about the slices of `topics`, or of all. Objects that are gone by now have none.
 
     Raises `StoreError`.
     """

@@ -13,7 +13,7 @@ from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats.journal_entry import NOTHING_COMMITTED, EntryHead
 from kafscale.formats.journal_keys import entry_key, journal_prefix, journals_prefix, parse_entry_key
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record, encode_journal_record
-from kafscale.journal.counting import counted_through
+from kafscale.journal.collection import counted_through
 from kafscale.log.journal.end_journal import EndedJournal, JournalEnding, StoredJournal
 from kafscale.log.journal.heads import read_head
 from kafscale.log.writing.store_retries import StoreRetries

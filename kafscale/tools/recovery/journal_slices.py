@@ -20,7 +20,7 @@ from kafscale.formats.journal_keys import (
 )
 from kafscale.formats.journal_record import JournalRecord
 from kafscale.formats.partition_record import SegmentReference
-from kafscale.journal.counting import counted_through
+from kafscale.journal.collection import counted_through
 from kafscale.journal.partition_state import slice_reference
 from kafscale.journal.replay import PlacedSlice
 from kafscale.log.journal.heads import read_gathered_head, read_head

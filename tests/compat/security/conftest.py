@@ -32,7 +32,7 @@ BAD_CLAIMS: Mapping[str, Mapping[str, Any]] = {
     "of others": {"iss": "https://others.invalid"},
     "undated": {"iat": None},
 }
-"""What is wrong with a token that is signed as it should be."""
+"""The faults of a token that is signed as it should be."""
 CLIENTS = ("java", "librdkafka", "kafka-python", "aiokafka", "franz-go", "kafkajs", "kcat")
 _MISSING = {
     "java": tools.java_missing,

@@ -1,4 +1,4 @@
-"""What the collector of journals deletes on real drivers, and what one damaged entry keeps it from."""
+"""Deletions by the collector of journals on real drivers, and what one damaged entry keeps it from."""
 
 import asyncio
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ class Scene:
         return deleted + await self.look()
 
     async def left(self) -> Sequence[int]:
-        """What is left below the keys of the journal."""
+        """Objects left below the keys of the journal."""
         parsed = [parse_entry_key(key) for key in await self.cluster.objects.keys("*.entry")]
         return [one.sequence for one in parsed if one is not None and one.journal_id == self.journal_id]
 

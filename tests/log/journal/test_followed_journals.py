@@ -101,7 +101,7 @@ def test_a_leader_that_reports_nothing_delays_no_read_for_long() -> None:
 
 
 def test_a_leader_that_reports_nothing_delays_one_read() -> None:
-    """What was waited for in vain is not waited for again by each partition that is followed next."""
+    """A wait in vain is not repeated by each partition that is followed next."""
 
     async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
         await stores.flush({0: 3, 1: 3, 2: 3}, is_reported=False)
@@ -187,7 +187,7 @@ def test_catching_up_has_what_came_before_it_was_asked_for() -> None:
     played(scenario)
 
 
-def test_a_look_that_is_under_way_is_not_enough() -> None:
+def test_a_look_in_progress_is_not_enough() -> None:
     """The entry may be stored after the other's look at its place."""
 
     async def scenario(stores: Stores, followed: FollowedPartitions) -> None:

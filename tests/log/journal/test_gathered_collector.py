@@ -120,7 +120,7 @@ async def test_what_no_record_names_is_deleted_after_the_grace() -> None:
 
 
 @in_virtual_time
-async def test_an_object_on_its_way_to_a_record_stays() -> None:
+async def test_an_object_about_to_be_named_stays() -> None:
     """It may be stored long before the records name it: the metadata store may be away."""
     scene = Scene()
     await scene.begin()
@@ -131,7 +131,7 @@ async def test_an_object_on_its_way_to_a_record_stays() -> None:
 
 
 @in_virtual_time
-async def test_what_is_behind_one_on_its_way_waits_with_it() -> None:
+async def test_objects_behind_one_about_to_be_named_wait_with_it() -> None:
     scene = Scene()
     await scene.begin()
     await scene.gathered()
@@ -216,7 +216,7 @@ async def test_brokers_but_the_first_look_after_their_own() -> None:
 
 @in_virtual_time
 async def test_an_older_journal_of_this_broker_is_a_dead_ones() -> None:
-    """After a new registration, numbers begin again, and nothing is known of what was on its way before."""
+    """After a new registration, numbers begin again, and nothing is known of what was in flight before."""
     scene = Scene()
     await scene.begin()
     await scene.gathered(2)
@@ -261,7 +261,7 @@ def test_nothing_is_deleted_that_may_be_needed(
     looks: list[tuple[set[tuple[str, int]], set[str], set[str], int]],
     step_ms: int,
 ) -> None:
-    """Whatever records name, wherever their leaders write, whoever lives, and whatever is on its way at each look."""
+    """Whatever records name, wherever their leaders write, whoever lives, and whatever is in flight at each look."""
 
     async def play() -> None:
         scene = Scene()

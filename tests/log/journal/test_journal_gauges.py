@@ -1,4 +1,4 @@
-"""What a broker exports of its journal and of sealing, while records come and are sealed."""
+"""A broker's metrics of its journal and of sealing, while records come and are sealed."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What keeps an entry: a record that names it, and one that lacks a slice of it."""
+"""Needs of an entry: a record that names it, and one that lacks a slice of it."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""What is published, for readers of the stores: each head is read once, whatever happens to records meanwhile."""
+"""Published states for readers of the stores: each head is read once, whatever happens to records meanwhile."""
 
 import asyncio
 
@@ -89,7 +89,7 @@ def test_what_is_acknowledged_is_found_before_it_is_reported() -> None:
 
 
 def test_nothing_above_a_gap_is_published_whatever_the_position() -> None:
-    """A partition may be claimed while entries of others are on their way."""
+    """A partition may be claimed while entries of others are in flight."""
 
     async def scenario() -> None:
         stores = await three_entries(1)

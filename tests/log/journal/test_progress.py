@@ -49,7 +49,7 @@ class Scene:
 
 
 @in_virtual_time
-async def test_it_is_told_once_an_interval_however_much_is_committed() -> None:
+async def test_progress_is_stored_once_an_interval_at_most() -> None:
     scene = Scene(ForgetfulStore())
     await scene.progress.begin()
     assert await scene.record() == JournalRecord(broker_id=1)
@@ -58,7 +58,7 @@ async def test_it_is_told_once_an_interval_however_much_is_committed() -> None:
         await asyncio.sleep(LEAST_INTERVAL_SEC / 10)
     await asyncio.sleep(2 * LEAST_INTERVAL_SEC)
     assert await scene.record() == JournalRecord(broker_id=1, progress=99)
-    assert scene.progress.told == 99
+    assert scene.progress.reported == 99
     assert scene.store.transactions < 15
     await scene.progress.close()
 
@@ -75,7 +75,7 @@ async def test_lost_answers_are_found_out() -> None:
 
 
 @in_virtual_time
-async def test_an_end_is_told_and_stays() -> None:
+async def test_an_end_is_reported_once_and_stays() -> None:
     scene = Scene(ForgetfulStore())
     await scene.progress.begin()
     ended = JournalRecord(broker_id=1, progress=-1, ended_at=3)

@@ -73,12 +73,12 @@ class Scene:
                 await self.broker.produce(TOPIC, index, b"%d %s" % (index, value))
 
     def forget(self) -> None:
-        """What is read next comes from the store."""
+        """The next read comes from the store."""
         for index in range(PARTITIONS):
             self.broker.reader.forget(self.broker.partition(TOPIC, index))
 
     def references(self, index: int) -> tuple[SegmentReference, ...]:
-        """What the partition's readers look into, as its record has it."""
+        """The objects that the partition's readers read, as its record has it."""
         partition = self.broker.partition(TOPIC, index)
         assert partition.references is not None
         assert tuple(partition.references) == partition.record.segments
@@ -243,7 +243,7 @@ async def test_a_partition_that_is_lost_is_reported(cluster: Cluster) -> None:
 
 
 @cluster_scenario()
-async def test_an_object_is_on_its_way_until_records_name_it(cluster: Cluster) -> None:
+async def test_an_object_is_pending_until_records_name_it(cluster: Cluster) -> None:
     """The collector asks for this number: what is below it is named by now, or never."""
     scene = await scene_with_slices(cluster, b"a", b"b")
     seen: list[int] = []

@@ -226,7 +226,7 @@ async def test_a_refused_write_stops_no_other_partition() -> None:
             await merger_of(broker)._look()
         counts = [len(await references(broker, index)) for index in range(6)]
         assert counts == [4, 4, 12, 4, 4, 4]
-        # It is not tried again at once for ever: looks go on for the others.
+        # It is not tried again at once without end: looks go on for the others.
         assert broker.metrics.merges.outcomes[MergeOutcome.FAILED] == 2
         assert merger_of(broker).debt.segments == 9
 

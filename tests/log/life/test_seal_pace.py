@@ -5,8 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.log.life.pace import Pace
-from kafscale.log.life.seal_pace import LEAST_BYTES_PER_SEC, SPREAD_SEC, seal_bytes_per_sec
+from kafscale.log.life.pace import LEAST_BYTES_PER_SEC, SPREAD_SEC, Pace, seal_bytes_per_sec
 from tests.support.virtual_time import run_virtually
 
 
@@ -20,7 +19,7 @@ def test_a_debt_is_paid_in_a_minute(debt_bytes: int) -> None:
 
 
 @given(st.integers(1, 1 << 32))
-def test_debt_does_not_grow_for_ever(written_bytes_per_sec: int) -> None:
+def test_debt_does_not_grow_without_limit(written_bytes_per_sec: int) -> None:
     """However fast a broker is written to, there is a debt at which as much is sealed."""
     debt_bytes = 0.0
     for _ in range(20 * int(SPREAD_SEC)):

@@ -1,4 +1,4 @@
-"""The loop that stores records and seals: what becomes of slices at a look, and what a failure leaves."""
+"""The loop that stores records and seals: the outcome of slices at a look, and what a failure leaves."""
 
 import asyncio
 import random
@@ -11,7 +11,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log import partition_log
-from kafscale.log.life import seal_pace, seal_planner, segment_life, slice_segments
+from kafscale.log.life import pace, seal_planner, segment_life, slice_segments
 from kafscale.log.life.sealer import Sealer
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
@@ -256,7 +256,7 @@ def slow_pace() -> Iterator[None]:
     """More than a slice is much to seal, and takes ten seconds for each."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(slice_segments, "IN_MEMORY_BYTES", WORTHWHILE_BYTES * 3 // 2)
-        patch.setattr(seal_pace, "LEAST_BYTES_PER_SEC", WORTHWHILE_BYTES / 10)
+        patch.setattr(pace, "LEAST_BYTES_PER_SEC", WORTHWHILE_BYTES / 10)
         yield
 
 
@@ -280,7 +280,7 @@ async def test_much_is_sealed_at_a_pace_beside_the_looks(cluster: Cluster) -> No
 @pytest.mark.usefixtures("slow_pace")
 @cluster_scenario()
 async def test_partition_with_much_to_seal_goes_on(cluster: Cluster) -> None:
-    """What comes while its segment is made is for the next look."""
+    """Records that come while their segment is made are for the next look."""
     broker = await leading_broker(cluster)
     for _ in range(2):
         await broker.produce(TOPIC, 0, LARGE)
@@ -419,7 +419,7 @@ async def test_what_a_shorter_segment_leaves_waits_its_own_time(cluster: Cluster
 
 @cluster_scenario(cache_size_bytes=1)
 async def test_a_missing_slice_keeps_no_record_from_being_stored(cluster: Cluster) -> None:
-    """What cannot be sealed stays where it is; the record goes on, and so do the other partitions."""
+    """A slice that cannot be sealed stays where it is; the record goes on, and so do the other partitions."""
     broker = await leading_broker(cluster)
     for index in range(2):
         await broker.produce(TOPIC, index, LARGE)

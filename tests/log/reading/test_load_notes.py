@@ -1,4 +1,4 @@
-"""What a fetch's loads note: reads of the store, and only those that the fetch began."""
+"""Notes of a fetch's loads: reads of the store, and only those that the fetch began."""
 
 import asyncio
 

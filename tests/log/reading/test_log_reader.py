@@ -429,9 +429,7 @@ async def test_read_ahead_repeats_no_read_that_is_done_or_in_flight() -> None:
             for offset in (0, 4, 8):
                 await made.fetch(offset, 1)
             waiting = asyncio.create_task(made.fetch(20, 1))
-            await until(
-                lambda: made.metrics.cache("segment").misses == 2, "somebody wants what is on its way"
-            )
+            await until(lambda: made.metrics.cache("segment").misses == 2, "somebody wants what is in flight")
         assert await waiting == segments[5].batches[0]
         await all_ahead(made)
         assert gets(objects) == 30

@@ -1,4 +1,4 @@
-"""What producers hear when another broker has ended the journal: what is certain not to be stored is refused."""
+"""Answers to producers when another broker has ended the journal: what is certain not to be stored is refused."""
 
 import asyncio
 from dataclasses import replace
@@ -35,7 +35,7 @@ async def refusal(told: "asyncio.Future[int]") -> int:
 
 
 @cluster_scenario()
-async def test_entries_above_a_fence_are_refused_on_their_way(cluster: Cluster) -> None:
+async def test_entries_in_flight_above_a_fence_are_refused(cluster: Cluster) -> None:
     leader, journal_id, following = await leader_of(cluster)
     fenced, above = (entry_key(NAMESPACE, journal_id, following + number) for number in range(2))
     fence = Fence(journal_id=journal_id, broker_id=2, sequence=following, created_ms=0)

@@ -59,7 +59,7 @@ class TestAnswers:
         one = Publication(key="a", value=b"v", mod_revision=7)
         assert (one.compare, one.put) == (Compare("a", 7), Put("a", b"v"))
 
-    def test_success_is_everybodys(self) -> None:
+    def test_success_is_that_of_all_publications(self) -> None:
         result = TransactionResult(succeeded=True, revision=9)
         assert answers([publication("a"), publication("b")], result) == [result, result]
 

@@ -159,7 +159,7 @@ class TestOutcomes:
     @pytest.mark.parametrize(
         "failure", [StoreUnavailableError("away"), StoreIndeterminateError("lost"), KeyError("a defect")]
     )
-    async def test_a_failure_of_all_is_everybodys(
+    async def test_a_failure_of_the_transaction_is_that_of_all(
         self, store: GatedStore, shared: SharedPublications, failure: Exception
     ) -> None:
         tasks = [begin(shared, key, await create(store, key)) for key in "abc"]
@@ -229,7 +229,7 @@ class TestOutcomes:
 
 
 class TestCancellation:
-    async def test_who_waits_no_longer_is_not_published(
+    async def test_a_cancelled_waiter_is_not_published(
         self, store: GatedStore, shared: SharedPublications
     ) -> None:
         tasks = [begin(shared, key, await create(store, key)) for key in "abc"]

@@ -38,7 +38,7 @@ def store_with(**variables: str) -> BucketStore:
 
 
 async def headers_of_a_put(server: ScriptedS3, *left_out: str, **more: str) -> dict[str, str]:
-    """What a conditional put sends: headers by their names in lower case."""
+    """The headers of a conditional put by their names in lower case."""
     variables = {name: value for name, value in server.settings.items() if name not in left_out}
     await open_bucket(load_settings(variables | more)).put_if_absent("n/a", [b"x"])
     return server.requests[-1].headers

@@ -228,7 +228,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("answer", "advice"), REFUSALS.values(), ids=REFUSALS)
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_refusal_is_told_at_once_with_what_to_look_at(
+async def test_a_refusal_is_raised_at_once_with_what_to_look_at(
     server: ScriptedS3, store: BucketStore, name: str, answer: Answer, advice: str
 ) -> None:
     server.script.append(answer)
@@ -363,9 +363,7 @@ async def test_a_deletion_that_is_not_allowed_is_refused(server: ScriptedS3, sto
         await store.delete([KEY])
 
 
-async def test_what_is_told_fits_on_a_line_and_names_the_request(
-    server: ScriptedS3, store: BucketStore
-) -> None:
+async def test_the_error_fits_on_a_line_and_names_the_request(server: ScriptedS3, store: BucketStore) -> None:
     server.script.append(error(403, "AccessDenied"))
     with pytest.raises(StoreRefusedError) as caught:
         await store.put_if_absent(KEY, [b"body"])

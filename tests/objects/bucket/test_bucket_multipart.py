@@ -156,7 +156,7 @@ class TestRequests:
         await store.close()
         assert scripted.methods() == ["PUT"]
 
-    async def test_few_parts_are_under_way_at_the_same_time(self, scripted: ScriptedS3) -> None:
+    async def test_few_parts_are_in_flight_at_the_same_time(self, scripted: ScriptedS3) -> None:
         scripted.pause_sec = 0.02
         store = open_bucket(load_settings(scripted.settings), multipart_above_bytes=0, part_bytes=5 * MIB)
         body = bytes(5 * MIB) * 12
@@ -194,7 +194,7 @@ class TestFailuresOfParts:
         await create(impatient)
         assert scripted.objects == {KEY: BODY}
 
-    async def test_a_refusal_is_told_with_advice(self, scripted: ScriptedS3, store: BucketStore) -> None:
+    async def test_a_refusal_comes_with_advice(self, scripted: ScriptedS3, store: BucketStore) -> None:
         scripted.upload_scripts["begin"].append(error(403, "AccessDenied"))
         with pytest.raises(StoreRefusedError, match=r"create_multipart_upload .*AccessDenied.*credentials"):
             await create(store)
@@ -266,7 +266,7 @@ class TestCompletion:
     async def test_an_error_in_an_answer_that_began_well_is_no_success(
         self, scripted: ScriptedS3, store: BucketStore
     ) -> None:
-        """S3 sends 200 before it knows, and what became of it later."""
+        """S3 sends 200 before it knows, and the outcome of it later."""
         body = b"<Error><Code>InternalError</Code><Message>try again</Message></Error>"
         scripted.upload_scripts["complete"].append(Answer(status=200, body=body))
         await create(store)
@@ -290,7 +290,7 @@ class TestCompletion:
     async def test_a_yes_while_no_object_is_there_is_not_believed(
         self, scripted: ScriptedS3, store: BucketStore
     ) -> None:
-        """versitygw says yes to a second completion while the first is under way, whatever becomes of that."""
+        """versitygw says yes to a second completion while the first is in progress, whatever happens to that."""
         scripted.upload_scripts["complete"].extend([LOST, SAID_TWICE, SAID_TWICE])
         await create(store)
         assert scripted.objects == {KEY: BODY}
@@ -312,7 +312,7 @@ class TestCompletion:
         await create(impatient)
         assert scripted.objects == {KEY: BODY}
 
-    async def test_an_upload_that_somebody_ended_creates_nothing(
+    async def test_an_upload_that_another_writer_ended_creates_nothing(
         self, scripted: ScriptedS3, store: BucketStore
     ) -> None:
         scripted.upload_scripts["complete"].append(error(404, "NoSuchUpload"))
@@ -372,7 +372,7 @@ class TestEnds:
         await store.close()
         assert not scripted.uploads.under_way
 
-    async def test_an_abort_that_fails_is_told(
+    async def test_an_abort_that_fails_is_logged(
         self, scripted: ScriptedS3, impatient: BucketStore, caplog: pytest.LogCaptureFixture
     ) -> None:
         scripted.upload_scripts["abort"].append(error(403, "AccessDenied"))

@@ -155,7 +155,7 @@ async def test_a_store_that_never_answers_a_put_proves_nothing() -> None:
         await prove_conditional_writes(Forgetful(), "ns", "token")
 
 
-async def test_the_winner_may_be_the_one_that_was_told_nothing() -> None:
+async def test_the_winner_may_be_the_one_without_an_answer() -> None:
     class LosesTheWinnersReply(Store):
         async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
             await super().put_if_absent(key, parts)

@@ -52,7 +52,7 @@ class TestMemory:
     """The library reads a large payload where it lies; the caller may use that memory again afterwards."""
 
     @pytest.mark.parametrize("is_new", [True, False])
-    async def test_after_a_put_nobody_has_the_parts(self, scripted: ScriptedS3, is_new: bool) -> None:
+    async def test_after_a_put_the_parts_are_free(self, scripted: ScriptedS3, is_new: bool) -> None:
         store, memory = store_of(scripted), bytearray(random.Random(1).randbytes(3 * MIB))
         body = bytes(memory)
         parts = [memoryview(memory)[:MIB], memoryview(memory)[MIB:]]
@@ -75,7 +75,7 @@ class TestMemory:
             await task
         memory.clear()
 
-    async def test_after_a_timeout_nobody_has_the_parts(self, scripted: ScriptedS3) -> None:
+    async def test_after_a_timeout_the_parts_are_free(self, scripted: ScriptedS3) -> None:
         store, memory = impatient_store_of(scripted), bytearray(64 * MIB)
         scripted.script.append(Answer(how=How.HOLD))
         with pytest.raises(StoreIndeterminateError):
@@ -90,7 +90,7 @@ class TestMemory:
 
 
 class TestSlots:
-    """How many requests are under way."""
+    """How many requests are in flight."""
 
     @pytest.mark.parametrize("total", [1, 2, 3, 8, 64])
     async def test_neither_kind_keeps_the_other_out(self, total: int) -> None:
@@ -163,7 +163,7 @@ class TestLargeObjects:
         assert await store.get("n/large") == body
 
     @pytest.mark.parametrize("size_bytes", [4 * MIB, 40 * MIB])
-    async def test_a_taken_key_is_told_though_the_server_hangs_up_early(
+    async def test_a_taken_key_is_known_though_the_server_hangs_up_early(
         self, server: S3Server, size_bytes: int
     ) -> None:
         """The server answers 412 before it has read the body, and the sender sees a broken connection."""

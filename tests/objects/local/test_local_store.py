@@ -1,4 +1,4 @@
-"""What the folder store promises beyond the contract: durability, failures, leftovers, threads."""
+"""Promises of the folder store beyond the contract: durability, failures, leftovers, threads."""
 
 import asyncio
 import errno
@@ -33,7 +33,7 @@ async def store(tmp_path: Path) -> AsyncIterator[LocalStore]:
 
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """What reaches the disk and what becomes visible, in order, with paths relative to the store's folder."""
+    """Writes to the disk and names that become visible, in order, with paths relative to the store's folder."""
     seen: list[str] = []
     fdatasync, fsync, link, replace = os.fdatasync, os.fsync, os.link, os.replace
 
@@ -454,7 +454,7 @@ async def test_a_put_that_is_cancelled_before_its_turn_never_happens(tmp_path: P
     await store.close()
 
 
-async def test_closing_waits_for_what_is_under_way(tmp_path: Path, gate: Gate) -> None:
+async def test_closing_waits_for_calls_in_progress(tmp_path: Path, gate: Gate) -> None:
     store = LocalStore(tmp_path)
     putting = asyncio.create_task(store.put_if_absent("n/a", [b"x"]))
     assert await asyncio.to_thread(gate.reached.wait, 60)

@@ -1,8 +1,8 @@
-"""What can be told from objects alone, and from records and journals."""
+"""The committed entries by objects alone, and by records and journals."""
 
 from collections.abc import Iterator
 
-from kafscale.journal.counting import counted_through
+from kafscale.journal.collection import counted_through
 from tests.sim.journal.mistakes import Mistake
 from tests.sim.journal.states import FENCE, SEALED, Entry, Home, Kept, Record, Slice, State
 
@@ -37,7 +37,7 @@ def replayed(state: State, partition: int, record: Record, end: int) -> tuple[Ke
     log, journal = record.log, state.journals[record.leader]
     is_newest = state.records[partition] == record
     progress = state.progress[record.leader]
-    # Entries up to the position may be on their way: it was claimed while others were. Without them nothing counts.
+    # Entries up to the position may be in flight: it was claimed while others were. Without them nothing counts.
     for sequence in range(min(record.position, progress) + 1, end):
         cell = journal[sequence]
         if not isinstance(cell, Entry) and sequence > progress:
@@ -100,7 +100,7 @@ def rebuilt(state: State, partition: int, mistake: Mistake | None) -> tuple[int,
 
 
 def check(state: State, mistake: Mistake | None) -> None:
-    """What was told is there, and the bucket alone gives exactly what is committed. Raises `ViolationError`."""
+    """Acknowledged entries are there, and the bucket alone gives what is committed. Raises `ViolationError`."""
     for partition in range(len(state.records)):
         log = truth(state, partition)
         again = rebuilt(state, partition, mistake)

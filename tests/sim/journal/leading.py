@@ -1,4 +1,4 @@
-"""What a leader does: append, acknowledge, tell its progress, consolidate, seal, hand over, collect."""
+"""The steps of a leader: append, acknowledge, report its progress, consolidate, seal, hand over, collect."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -146,7 +146,7 @@ def _tells(state: State, index: int, broker: Broker) -> Iterator[Step]:
 
 
 def in_flight(broker: Broker, partition: int) -> int:
-    """The partition's slices that are on their way, also from a time when the broker led it before."""
+    """The partition's slices that are in flight, also from a time when the broker led it before."""
     return sum(one.partition == partition for sent in broker.sent for one in sent.entry.slices)
 
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Mistake(StrEnum):
-    """What is done wrong."""
+    """The place of a mistake."""
 
     NO_FENCE = "claim by the expired lease alone, without ending the old leader's journal"
     ACK_OUT_OF_ORDER = "acknowledge an entry while one before it is not known to be there"
@@ -19,7 +19,7 @@ class Mistake(StrEnum):
     FENCE_BY_OVERWRITE = "fence with a plain put"
     LEAD_BEFORE_CLAIM = "append before the claim is known to be in the record"
     CONSOLIDATE_EARLY = "consolidate what is sent and not known to be there"
-    HAND_OVER_EARLY = "hand a partition over while an entry with a slice of it is on its way"
+    HAND_OVER_EARLY = "hand a partition over while an entry with a slice of it is in flight"
     CLAIM_FROM_THE_START = "claim with the start of one's own journal as its position"
     SKIP_HOLES = (
         "take a collected entry for one without slices of the partition, without reading the record again"

@@ -11,7 +11,7 @@ from tests.sim.journal.states import Kept, Object, Scope, State, first_state
 
 
 class Walk(NamedTuple):
-    """What a walk found: the states, and the first broken promise with the way there."""
+    """The result of a walk: the states, and the first broken promise with the way there."""
 
     states: int
     violation: str | None
@@ -28,7 +28,7 @@ def steps(state: State, scope: Scope, mistake: Mistake | None) -> Iterator[leadi
 
 
 def _lands(state: State) -> Iterator[leading.Step]:
-    """What was sent lands late, where nothing lies: puts are conditional."""
+    """A request lands late, where nothing lies: puts are conditional."""
     for one in state.flying:
         if isinstance(one, Object):
             if not any(not each.is_sealed and each[:2] == one[:2] for each in state.objects):

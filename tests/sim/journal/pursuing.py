@@ -1,4 +1,4 @@
-"""What a broker does to take a partition over: end the old leader's journal, replay it, claim."""
+"""The steps by which a broker takes a partition over: end the old leader's journal, replay it, claim."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a state of the model holds: journals, objects, records, brokers.
+"""A state of the model: journals, objects, records, brokers.
 
 A journal is a row of cells, written by put-if-absent only. What was sent once may land at any later moment, also
 after its cell was collected. A value is one record; it stands for a batch.
@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 
 class Fence(NamedTuple):
-    """What somebody else writes to end a journal."""
+    """Another broker's writes to end a journal."""
 
 
 FENCE = Fence()
@@ -71,7 +71,7 @@ class Object(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """An entry on its way."""
+    """An entry in flight."""
 
     sequence: int
     entry: Entry
@@ -86,7 +86,7 @@ class Lead(NamedTuple):
 
 
 class Pursuit(NamedTuple):
-    """What a broker does to take a partition over: it ends `journal`, then replays it."""
+    """A broker's way to take a partition over: it ends `journal`, then replays it."""
 
     partition: int
     journal: int
@@ -137,7 +137,7 @@ class State(NamedTuple):
         return JournalRecord(broker_id=journal, progress=self.progress[journal], ended_at=self.ended[journal])
 
     def declared(self, journal: int) -> dict[int, int]:
-        """What the entries that are there declare to be committed."""
+        """The sequences that entries in the bucket declare to be committed."""
         cells = enumerate(self.journals[journal])
         return {sequence: cell.through for sequence, cell in cells if isinstance(cell, Entry)}
 

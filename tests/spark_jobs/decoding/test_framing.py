@@ -40,7 +40,7 @@ def test_what_is_no_header_says_so(data: bytes, reason: str) -> None:
     assert raised.value.reason() == reason
 
 
-def test_text_is_told_from_framed_text_by_its_first_byte() -> None:
+def test_text_and_framed_text_differ_by_the_first_byte() -> None:
     assert unframed_text(b"{}", Framing.AUTO) == b"{}"
     assert unframed_text(HEADER + b"{}", Framing.AUTO) == b"{}"
     assert unframed_text(HEADER + b"{}", Framing.CONFLUENT) == b"{}"

@@ -1,4 +1,4 @@
-"""Something happens to a topic just while an export reads it: the reads are held on their way to the bucket."""
+"""Something happens to a topic just while an export reads it: the reads are held in flight."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server, s3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeStores:
-    """Both stores. `proxied`: the settings of those who may be held up on their way; `direct`: of others."""
+    """Both stores. `proxied`: the settings of those who may be held up in flight; `direct`: of others."""
 
     etcd: EtcdServer
     s3: S3Server

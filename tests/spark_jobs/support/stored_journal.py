@@ -1,4 +1,4 @@
-"""The journal of a topic's leader, written straight into the stores: entries, and what becomes of their slices."""
+"""The journal of a topic's leader, written straight into the stores: entries, and the outcome of their slices."""
 
 import itertools
 import uuid
@@ -142,7 +142,7 @@ class StoredJournal:
         await topic.objects.delete([key for key, one in parsed.items() if not one or one.sequence <= lowest])
 
     async def state(self, topic: StoredTopic, partition: int) -> PartitionRecord:
-        """What is published of the partition."""
+        """The published state of the partition."""
         states = PartitionStates(topic.metadata, topic.objects, topic.namespace)
         found = await states.read(topic.topic, partition)
         assert found is not None

@@ -48,7 +48,7 @@ class TopicWriter:
         assert rows == writer.rows()
 
     What is appended becomes a segment, and after `lead` an entry of a journal: `seal`, `gather` and `consolidate` are
-    what becomes of it. `create=False`: the topic is there already, of a broker; what that wrote is not remembered.
+    the outcome of it. `create=False`: the topic is there already, of a broker; what that wrote is not remembered.
     """
 
     def __init__(

@@ -117,7 +117,7 @@ async def test_one_that_is_not_read_back_as_written_is_no_success(
         await snapshots.take(metadata)
 
 
-async def test_a_store_that_is_away_is_told(
+async def test_a_store_that_is_away_is_reported(
     snapshots: Snapshots, metadata: MemoryMetadata, objects: ControlledStore
 ) -> None:
     objects.fail("put_if_absent", "*.kfsnap", StoreUnavailableError("away"))
@@ -175,7 +175,7 @@ async def test_two_that_are_taken_at_once_do_not_remove_each_other(
 
 
 @given(st.integers(0, 4_000_000_000).map(lambda second: second * 1000), st.integers(0, 10**15))
-def test_a_key_tells_when_and_of_what(created_ms: int, revision: int) -> None:
+def test_a_key_names_its_time_and_its_cluster(created_ms: int, revision: int) -> None:
     found = snapshot_of(key_of("p/q", "n", created_ms, revision, "-c_1-"), 5)
     assert found is not None
     assert (found.created_ms, found.revision, found.size_bytes) == (created_ms, revision, 5)

@@ -19,7 +19,7 @@ LOAD = sizing.Load(partitions=30, batches_per_sec=1, bytes_per_sec=100_000, hedg
 
 
 def measured(load: sizing.Load, reads: float = 0, journals: Prices | None = None) -> Rates:
-    """What brokers would export after a day of such a load, by the model."""
+    """The metrics of brokers after a day of such a load, by the model."""
     calls, prices = sizing.calls_in_a_day(load), Prices()
     dollars = {
         "PutObject": calls.dollars_a_month(prices, journals) / 30,

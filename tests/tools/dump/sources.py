@@ -50,7 +50,7 @@ def walk_segment(
     index: bytes | None = None,
     max_records_bytes: int = MAX_RECORDS_BYTES,
 ) -> list[Finding]:
-    """What a segment's walk finds."""
+    """The findings of a segment's walk."""
     walk = SegmentWalk(
         PieceReader(MemorySource(data), 64, 1024),
         look,
@@ -64,7 +64,7 @@ def walk_segment(
 def walk_index(
     data: bytes, look: Look = VERIFY, *, key: SegmentKey | None = None, segment: bytes | None = None
 ) -> list[Finding]:
-    """What an index's walk finds."""
+    """The findings of an index's walk."""
     beside = None if segment is None else PieceReader(MemorySource(segment, "segment"), 64, 1024)
     return list(IndexWalk(PieceReader(MemorySource(data), 16, 64), look, key=key, segment=beside).findings())
 

@@ -1,4 +1,4 @@
-"""What a dump finds in entries, fences and gathered objects, sound and damaged."""
+"""A dump's findings in entries, fences and gathered objects, sound and damaged."""
 
 from dataclasses import replace
 from struct import pack_into

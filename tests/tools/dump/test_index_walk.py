@@ -1,4 +1,4 @@
-"""What a dump finds in sound and in lying indexes of both versions, alone and beside their segment."""
+"""A dump's findings in sound and in lying indexes of both versions, alone and beside their segment."""
 
 import struct
 
@@ -37,7 +37,7 @@ def lying(version: int, *entries: tuple[int, int], interval: int = 1) -> bytes:
 
 @VERSIONS
 @pytest.mark.parametrize("interval", [1, 4, 5, 100])
-def test_a_sound_index_is_told_with_absolute_offsets(version: int, interval: int) -> None:
+def test_a_sound_index_is_shown_with_absolute_offsets(version: int, interval: int) -> None:
     data = build_index(LAID, interval, version=version)
     for findings in (walk_index(data, segment=SEGMENT), walk_index(data, Look(), key=KEY)):
         header = findings[0]
@@ -108,12 +108,12 @@ def test_more_entries_than_are_due_are_no_fault() -> None:
         (lying(2, (1000, 32), (1010, 2**62)), "no batch starts there"),
     ],
 )
-def test_a_damaged_index_is_told_as_far_as_it_goes(data: bytes, says: str) -> None:
+def test_a_damaged_index_is_shown_as_far_as_it_goes(data: bytes, says: str) -> None:
     told = problems(walk_index(data, segment=SEGMENT))
     assert [text for text in told if says in text], told
 
 
-def test_a_damaged_segment_beside_it_is_told() -> None:
+def test_a_damaged_segment_beside_it_is_reported() -> None:
     index = build_index(LAID, 1)
     assert "not compared" in problems(walk_index(index, segment=b"junk"))[0]
     broken = bytearray(SEGMENT)

@@ -51,7 +51,7 @@ def test_a_look_aside_does_not_lose_the_place() -> None:
     assert source.reads == [(0, 64), (9_000, 8)]
 
 
-def test_a_source_that_became_shorter_is_told() -> None:
+def test_a_source_that_became_shorter_is_reported() -> None:
     source = MemorySource(DATA)
     source.size_bytes += 5
     with pytest.raises(CorruptDataError, match="it ends at byte 10000, when it was opened it had 10005"):

@@ -1,4 +1,4 @@
-"""What a dump finds in sound and in damaged segments."""
+"""A dump's findings in sound and in damaged segments."""
 
 from collections.abc import Sequence
 
@@ -50,7 +50,7 @@ def batches_in(findings: Sequence[Finding]) -> list[FoundBatch]:
     return [finding for finding in findings if isinstance(finding, FoundBatch)]
 
 
-def test_a_sound_segment_is_told_in_the_order_of_the_file() -> None:
+def test_a_sound_segment_is_shown_in_the_order_of_the_file() -> None:
     findings = walk_segment(SEGMENT)
     assert problems(findings) == [] == notes(findings)
     header, *batches, footer = findings
@@ -141,13 +141,13 @@ def test_broken_chain_is_reported_and_the_footer_still_read() -> None:
     assert isinstance(findings[-2], FoundSegmentFooter) and findings[-2].is_valid is False
 
 
-def test_a_cut_file_is_told_up_to_the_last_whole_batch() -> None:
+def test_a_cut_file_is_shown_up_to_the_last_whole_batch() -> None:
     findings = walk_segment(SEGMENT[: POSITIONS[3] + 80])
     assert len(batches_in(findings)) == 3
     assert problems(findings)[0].startswith(f"batch at position {POSITIONS[3]}: its ")
 
 
-def test_a_name_that_is_not_the_segments_is_told() -> None:
+def test_a_name_that_is_not_the_segments_is_reported() -> None:
     named = parse_segment_key("n/t/0/segment-00000000000000000099-00000000000000000114.kfs")
     assert problems(walk_segment(SEGMENT, key=named)) == [
         "the first offset is 100, the file's name says 99",
@@ -155,7 +155,7 @@ def test_a_name_that_is_not_the_segments_is_told() -> None:
     ]
 
 
-def test_a_codec_that_does_not_exist_is_told() -> None:
+def test_a_codec_that_does_not_exist_is_reported() -> None:
     data = bytearray(BATCHES[0])
     data[22] |= 7
     write_crc(data, 0)
@@ -202,7 +202,7 @@ def test_a_part_begins_with_the_batch_that_holds_the_offset() -> None:
         (build_index([(100, 32, 1), (105, POSITIONS[1], 1)], 1), "it says that offset 105 is at position"),
     ],
 )
-def test_an_index_that_lies_is_told_and_not_followed(index: bytes, says: str) -> None:
+def test_an_index_that_lies_is_reported_and_not_followed(index: bytes, says: str) -> None:
     findings = walk_segment(SEGMENT, Look(from_offset=115), index=index)
     assert [found.header.base_offset for found in batches_in(findings)] == [114]
     [told] = notes(findings)

@@ -40,7 +40,7 @@ PASSING = {
     OrphanReason.TOPIC_DELETING,
     OrphanReason.TOPIC_DELETED,
 }
-"""What may be seen of a healthy broker at work. There is but one leader: nothing is ever left over."""
+"""Findings that a healthy broker at work may cause. There is but one leader: nothing is ever left over."""
 
 
 class SlowStore(ControlledStore):
@@ -148,7 +148,7 @@ KEEPS_LITTLE = {"retention.bytes": 20_000}
 
 
 @pytest.mark.usefixtures("_soon_removed")
-async def test_nothing_that_changes_meanwhile_is_told_as_a_problem() -> None:
+async def test_nothing_that_changes_meanwhile_is_a_problem() -> None:
     async with in_process_broker(**BUSY) as broker:
         await broker.create_topic("short", 2, KEEPS_LITTLE)
         await broker.create_topic("long", 2)

@@ -1,4 +1,4 @@
-"""What a check finds: each kind of damage by its name, each orphan with its reason, and nothing where all is well."""
+"""Findings of a check: each kind of damage by its name, each orphan with its reason, nothing where all is well."""
 
 import struct
 from collections.abc import Awaitable, Callable
@@ -115,7 +115,7 @@ Damage = Callable[[TwoStores], Awaitable[str]]
     ],
 )
 @pytest.mark.parametrize("verify", [False, True])
-async def test_what_a_listing_tells(damage: Damage, kind: FindingKind, verify: bool) -> None:
+async def test_findings_of_a_listing(damage: Damage, kind: FindingKind, verify: bool) -> None:
     stores = await healthy()
     key = await damage(stores)
     report = await stores.check(verify=verify)
@@ -197,7 +197,7 @@ async def _index_of_the_future(stores: TwoStores) -> str:
         (_index_of_the_future, FindingKind.INDEX_VERSION),
     ],
 )
-async def test_what_only_reading_every_byte_tells(damage: Damage, kind: FindingKind) -> None:
+async def test_findings_of_reading_every_byte(damage: Damage, kind: FindingKind) -> None:
     stores = await healthy()
     key = await damage(stores)
     assert problems(await stores.check()) == []
@@ -256,7 +256,7 @@ async def test_a_leader_that_is_replaced_leaves_two_uploads_at_most() -> None:
     assert FindingKind.HOLE_UNEXPLAINED in kinds(await stores.check())
 
 
-async def test_leftovers_explain_a_hole_where_no_epochs_do() -> None:
+async def test_orphans_explain_a_hole_where_no_epochs_do() -> None:
     stores = await healthy()
     left = [*await stores.leave_behind(20), *await stores.leave_behind(21)]
     await stores.append(2, passed_over=2)

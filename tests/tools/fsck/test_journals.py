@@ -1,4 +1,4 @@
-"""What a check finds in journals, gathered objects, and the records that name them."""
+"""Findings of a check in journals, gathered objects, and the records that name them."""
 
 from collections.abc import Sequence
 from dataclasses import replace

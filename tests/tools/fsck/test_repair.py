@@ -1,4 +1,4 @@
-"""What is repaired, and what is not: afterwards a check is clean, and nothing that anybody may refer to is gone."""
+"""Repairs, and what is left alone: afterwards a check is clean, and nothing that a record may refer to is gone."""
 
 from dataclasses import replace
 from typing import Any
@@ -62,9 +62,7 @@ async def test_nothing_is_planned_where_all_is_well() -> None:
 @pytest.mark.parametrize(
     ("level", "version"), [(None, LEGACY_VERSION), (LARGE_SEGMENTS_LEVEL, LARGE_VERSION)]
 )
-async def test_indexes_are_written_anew_in_the_version_of_the_cluster(
-    level: int | None, version: int
-) -> None:
+async def test_indexes_are_rebuilt_in_the_version_of_the_cluster(level: int | None, version: int) -> None:
     stores = await with_segments(5, 5, 5, 5)
     if level is not None:
         await stores.put(keys.feature(SEGMENT_FORMAT), encode_level(level))
@@ -159,7 +157,7 @@ async def test_a_merge_that_may_still_be_published_is_left() -> None:
     assert merged in await stores.all_keys()
 
 
-async def test_what_somebody_may_need_is_left_even_without_brokers() -> None:
+async def test_objects_that_may_be_needed_are_left_without_brokers() -> None:
     """An upload above the log's end, and what lies in a hole that nothing explains."""
     stores = await with_segments(5, 5, 5)
     record = await stores.record()
@@ -181,7 +179,7 @@ async def test_without_brokers_more_is_deleted() -> None:
 
 
 async def test_a_topic_that_came_back_meanwhile_keeps_its_objects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was listed as a leftover is a published segment of the new topic by the time that counts."""
+    """An object that was listed as an orphan is a published segment of the new topic by the time that counts."""
     stores = await with_segments(5, 5)
     leftover, _ = await stores.leave_behind(6)
     original = Reading.list_checkpoints

@@ -70,7 +70,7 @@ def test_without_topics_only_incomplete_uploads_go() -> None:
         ),
     ],
 )
-def test_what_is_kept_for_ever_has_no_rule(config: TopicConfig, reason: str) -> None:
+def test_a_topic_kept_without_limit_has_no_rule(config: TopicConfig, reason: str) -> None:
     made = plan({"kept": config, "other": topic()})
     assert "production/kept/" not in days_by_prefix(made)
     assert days_by_prefix(made)["production/other/"] == 9

@@ -83,7 +83,7 @@ def test_rules_come_go_and_change_beside_those_of_others() -> None:
     assert changed_rules(change.rules, after).is_empty
 
 
-def test_a_rule_that_somebody_switched_off_is_switched_on_again() -> None:
+def test_a_rule_that_was_switched_off_is_switched_on_again() -> None:
     before = [rule | {"Status": "Disabled"} for rule in rules_of(plan())]
     assert len(changed_rules(before, plan()).replaced) == 1
 

@@ -102,7 +102,7 @@ async def test_the_cluster_is_the_one_of_the_marker() -> None:
         await plan(store)
 
 
-async def test_a_damaged_segment_is_told_with_what_is_wrong() -> None:
+async def test_a_damaged_segment_is_reported_with_its_problem() -> None:
     store = ControlledStore()
     await put(store, batch(0, 3, 0))
     key = await put(store, batch(3, 4, 0))

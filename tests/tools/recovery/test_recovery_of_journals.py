@@ -98,7 +98,7 @@ async def lost_cluster(**settings: Any) -> AsyncIterator[tuple[InProcessBroker, 
 
 
 async def read_back(metadata: MemoryStore, objects: ControlledStore) -> dict[int, list[bytes]]:
-    """What a broker of the rebuilt cluster serves, by partition."""
+    """The records that a broker of the rebuilt cluster serves, by partition."""
     found: dict[int, list[bytes]] = {}
     async with in_process_broker(metadata=metadata, objects=objects) as broker, broker.connect() as client:
         await until(

@@ -1,4 +1,4 @@
-"""What a rebuild decides: which segments are kept, why the others are not, and what the record says then."""
+"""Decisions of a rebuild: which segments are kept, why the others are not, and what the record says then."""
 
 from collections.abc import Sequence
 
@@ -122,7 +122,7 @@ def test_where_ranges_overlap_the_higher_epoch_wins() -> None:
     assert found.holes == (Hole(first_offset=3, last_offset=3, reason=HoleReason.SKIPPED),)
 
 
-def test_a_leftover_that_was_beaten_still_beats() -> None:
+def test_an_orphan_that_was_beaten_still_beats() -> None:
     """Two leaders failed one after the other; the second had seen that the first did not publish."""
     found = plan(flushed(0, 2, 0), flushed(1, 5, 1), flushed(2, 3, 2))
     assert bases(found) == [2]
@@ -139,7 +139,7 @@ def test_a_single_record_that_may_have_been_published_is_kept() -> None:
     assert bases(found) == [0, 3, 4]
 
 
-def test_a_leftover_at_the_end_is_kept() -> None:
+def test_an_orphan_at_the_end_is_kept() -> None:
     found = plan(flushed(0, 3, 0), flushed(3, 4, 1))
     assert found.record.log_end_offset == 7
 
@@ -166,7 +166,7 @@ def test_single_record_written_again_is_an_orphan() -> None:
         pytest.param((10, 0, 3), id="another producer"),
     ],
 )
-def test_only_the_very_same_batch_proves_a_leftover(again: tuple[int, int, int]) -> None:
+def test_only_the_very_same_batch_proves_an_orphan(again: tuple[int, int, int]) -> None:
     found = plan(flushed(3, 1, 0, (9, 0, 3)), flushed(4, 1, 1, again))
     assert bases(found) == [3, 4]
 
@@ -233,7 +233,7 @@ def test_unpublished_merged_segment_loses_to_later_segments() -> None:
     assert found.record.log_end_offset == 9
 
 
-def test_a_leftover_in_a_gap_of_a_merged_segment_is_one() -> None:
+def test_an_orphan_in_a_gap_of_a_merged_segment_is_one() -> None:
     found = plan(inspected(A, B, C, merged=True), flushed(5, 1, 1))
     assert bases(found) == [0]
     assert reasons(found) == {5: DropReason.LEFTOVER}
@@ -264,7 +264,7 @@ def test_damaged_segment_leaves_a_hole_and_uses_its_offsets_up() -> None:
     )
 
 
-def test_a_leftover_does_not_take_the_place_of_a_damaged_segment() -> None:
+def test_an_orphan_does_not_replace_a_damaged_segment() -> None:
     found = plan(flushed(0, 3, 0), flushed(3, 5, 0), damaged=[damaged_at(4, 6)])
     assert bases(found) == [0]
     assert reasons(found) == {3: DropReason.LEFTOVER}

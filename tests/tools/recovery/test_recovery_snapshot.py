@@ -273,7 +273,7 @@ async def test_a_topic_of_after_the_snapshot_is_new() -> None:
     assert (await record_of(metadata, "later")).log_end_offset == 3
 
 
-async def test_a_name_that_was_used_anew_is_another_topic() -> None:
+async def test_a_name_that_was_used_again_is_another_topic() -> None:
     """Its leaders have higher epochs and begin below the old topic's end; nothing of the old one applies to it."""
     objects = memory_bucket()
     await put(objects, batch(0, 5, 9))
@@ -306,7 +306,7 @@ async def test_name_of_a_deleted_topic_used_since_is_a_new_topic() -> None:
 async def test_a_topic_with_a_retired_name_goes_on_above_its_epochs() -> None:
     metadata = await restored([*orders_puts(), Put(keys.retired(TOPIC), encode_retired_epoch(50))])
     assert await topic_of(metadata) == ORDERS
-    # The partition's own record says what was used since the name was used anew.
+    # The partition's own record says what was used since the name was used again.
     assert (await record_of(metadata)).leader_epoch == 6 + PASSED_OVER_EPOCHS
     objects = await bucket()
     await put(objects, batch(0, 1, 3), partition=2)
@@ -599,7 +599,7 @@ def test_snapshot_of_any_moment_only_moves_the_log_start(
 def test_no_record_of_a_later_topic_of_the_name_is_lost(
     old_end: int, old_epoch: int, expired: int, lengths: list[int]
 ) -> None:
-    """Even where it cannot be told that the name was used anew: its first segments may have expired."""
+    """Even where it cannot be told that the name was used again: its first segments may have expired."""
     segments, end = [], 0
     for length in lengths:
         segments.append(inspected(batch(end, length, old_epoch + 1)))

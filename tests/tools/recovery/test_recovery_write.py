@@ -73,7 +73,7 @@ async def rebuild(
 
 
 async def contents(metadata: MetadataStore) -> dict[str, object]:
-    """What the store holds, without what is random: the ids of topics and of the cluster."""
+    """The store's contents, without what is random: the ids of topics and of the cluster."""
     found: dict[str, object] = {}
     for item in (await metadata.range("")).items:
         if item.key.startswith(keys.TOPICS):

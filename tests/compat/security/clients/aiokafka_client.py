@@ -122,7 +122,7 @@ class Aiokafka:
             raise Refused(type(error).__name__) from error
 
     def refusal(self, access: Access) -> str | None:
-        """What it logs when it starts: it raises only that there is no broker."""
+        """Its log lines at its start: it raises only that there is no broker."""
         with reasons("aiokafka") as log:
             error = self.produce(access, "refused", ["x"], REFUSED_AFTER_MS)
         return log.found[0] if log.found else error

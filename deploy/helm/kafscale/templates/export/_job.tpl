@@ -17,7 +17,7 @@ serviceAccountName: {{ include "kafscale.exportAccount" . | quote }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 restartPolicy: Never
-# SIGTERM lets the export finish the commit under way.
+# SIGTERM lets the export finish the commit in progress.
 terminationGracePeriodSeconds: {{ int $export.terminationGracePeriodSeconds }}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
