@@ -46,7 +46,9 @@ class Dispatcher:
         if route is None or not route.min_version <= header.api_version <= route.max_version:
             self._unsupported(requester, header)
             return None
-        throttle = self._throttle(requester, header, route) if self._quotas.are_any and requester.is_known else None
+        throttle = (
+            self._throttle(requester, header, route) if self._quotas.are_any and requester.is_known else None
+        )
         body = frame[header.body_offset :]
         access = requester.access
         if access.is_restricted:
