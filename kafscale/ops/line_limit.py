@@ -7,7 +7,7 @@ BURST_LINES: Final = 200
 """So many lines of a kind may come at once; a start or a hand-over writes no more."""
 
 AUDIT_BURST_LINES: Final = 20_000
-"""The same of logins and of administrators' changes: each is a line, also when every client connects again at once."""
+"""The same for logins and administrators' changes: each is a line, also when all clients connect again at once."""
 
 LINES_PER_SEC: Final = 10.0
 """So many lines of a kind may come for as long as one likes."""
