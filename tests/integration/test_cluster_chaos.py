@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration.test_recover import recovered
 from tests.support.audit import audit
 from tests.support.cluster import Cluster, ClusterStores, running_cluster
 from tests.support.cluster_chaos import GROUP, PLACES, SETTINGS, TOPIC, ZONES, ChaosRun
@@ -139,6 +140,22 @@ def check_the_bucket(bucket: Path, cluster: Cluster, ledger: Ledger) -> None:
     print(f"{len(files.segments)} segments, {len(files.orphans)} orphans")
 
 
+def check_recovery(folder: Path, run: ChaosRun, s3: S3Server) -> None:
+    """One more witness: the bucket alone, without etcd, gives back each record at its offset, and no other."""
+    endpoints = str(run.cluster.brokers[1].settings["etcd_endpoints"]).split(",")
+    stores = ClusterStores.of(endpoints, s3)
+    cluster = Cluster(folder / "recovered", stores, brokers=1, etcd_prefix="/recovered", **SETTINGS)
+    try:
+        recovered(cluster.brokers[1])
+        cluster.start()
+        cluster.wait_until_led(TOPIC)
+        for place in PLACES:
+            assert cluster.read_all(place) == run.final[place], place
+        cluster.stop_all()
+    finally:
+        cluster.close()
+
+
 RUNS = [
     pytest.param((kill,), 1, id="kill"),
     pytest.param(PAUSES, 1, id="pause"),
@@ -159,6 +176,8 @@ def test_promises_are_kept(
         run.start(java=troubles == ALL)
         judge(run, run.run(troubles, SECONDS))
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)
+        if SECONDS >= LONG_S or troubles == (kill,):
+            check_recovery(tmp_path, run, s3)
 
 
 @pytest.mark.parametrize("etcd_members", [1] if SECONDS < LONG_S else [1, 3])
@@ -170,6 +189,8 @@ def test_promises_are_kept_by_secure_brokers(tmp_path: Path, etcd_members: int) 
         judge(run, run.run(ALL if SECONDS >= LONG_S else (kill,), SECONDS))
         security.check(run.cluster)
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)
+        if SECONDS >= LONG_S:
+            check_recovery(tmp_path, run, s3)
 
 
 def test_a_rolling_restart_is_not_noticed_by_clients_that_retry(tmp_path: Path) -> None:
@@ -178,3 +199,5 @@ def test_a_rolling_restart_is_not_noticed_by_clients_that_retry(tmp_path: Path) 
         report = judge(run, run.run((rolling_restart,), SECONDS))
         assert report.counts["unacknowledged"] == 0
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)
+        if SECONDS >= LONG_S:
+            check_recovery(tmp_path, run, s3)

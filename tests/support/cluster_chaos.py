@@ -14,7 +14,7 @@ from tests.support.cluster_load import ClusterLoad, DirectLoad, JavaLoad, Retryi
 from tests.support.cluster_readers import ClientReader, GroupReader, OneBrokerReader, Reader
 from tests.support.history import History
 from tests.support.history_checker import Report, examine
-from tests.support.ledger import Place, Sent
+from tests.support.ledger import Place, Record, Sent
 from tests.support.load import Load
 from tests.support.nemesis import Etcd, Scene, Trouble
 from tests.support.object_store_proxy import ObjectStoreProxy
@@ -41,7 +41,7 @@ END_TIMEOUT_S = 120.0
 
 
 class ChaosRun:
-    """Producers and consumers at work on a cluster, from `start` to `finish`."""
+    """Producers and consumers at work on a cluster, from `start` to `finish`. `final`: what was read at its end."""
 
     def __init__(
         self, folder: Path, cluster: Cluster, etcd: Etcd, proxy: ObjectStoreProxy, generator: random.Random
@@ -61,6 +61,7 @@ class ChaosRun:
         )
         self._folder = folder
         self._judged = False
+        self.final: dict[Place, list[Record]] = {}
         self._loads: list[Load] = []
         self._java: list[JavaLoad] = []
         self._readers: list[Reader] = []
@@ -152,6 +153,7 @@ class ChaosRun:
         final = {place: [(one.offset, one.value) for one in records] for place, records in sent.items()}
         report = examine(replace(self.history.evidence(final), sent=sent))
         self._judged = True
+        self.final = final
         print(f"not acknowledged: {self.history.reasons() or 'nothing'}\n{report.table()}", flush=True)
         return report
 

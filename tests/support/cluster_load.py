@@ -68,9 +68,17 @@ class DirectLoad(Load):
     """Raw requests with acks=all to each partition's leader, several in flight, nothing sent twice."""
 
     def __init__(
-        self, name: str, cluster: Cluster, places: list[Place], history: History, *, in_flight: int = 4
+        self,
+        name: str,
+        cluster: Cluster,
+        places: list[Place],
+        history: History,
+        *,
+        in_flight: int = 4,
+        answer_timeout_s: float = ANSWER_TIMEOUT_S,
     ) -> None:
         super().__init__(name, cluster, places, history)
+        self._answer_timeout_s = answer_timeout_s
         self._cluster = cluster
         self._history = history
         self._in_flight = in_flight
@@ -115,7 +123,7 @@ class DirectLoad(Load):
             leader = self._cluster.brokers.get(self._cluster.leaders(place[0]).get(place[1], -1))
             if leader is None:
                 raise ConnectionError(f"{place} has no leader")
-            self._connections[place] = wire.Wire(leader.host, leader.port, ANSWER_TIMEOUT_S, leader.tls)
+            self._connections[place] = wire.Wire(leader.host, leader.port, self._answer_timeout_s, leader.tls)
         return self._connections[place]
 
     def _answered(self, place: Place, values: list[bytes], answer: Any) -> bool:
