@@ -53,6 +53,10 @@ class SliceProducer:
     batch: ProducerBatch
 
 
+ProducerBatches = list[tuple[int, int, int, int, int]]
+"""Of idempotent producers' batches: producer id, producer epoch, first and last sequence, base offset."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntrySlice:
     """One partition's part of an entry: a whole segment image, header to footer.
@@ -75,6 +79,20 @@ class EntrySlice:
     object_key: str = ""
     producers: tuple[SliceProducer, ...] = ()
     kind: SliceKind = SliceKind.RECORDS
+
+    @property
+    def producer_batches(self) -> ProducerBatches:
+        """The batches that `producers` names, as reading the image finds them."""
+        return [
+            (
+                one.producer_id,
+                one.producer_epoch,
+                one.batch.first_sequence,
+                one.batch.last_sequence,
+                one.batch.base_offset,
+            )
+            for one in self.producers
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -97,7 +97,7 @@ class SaslSession:
             return
         self.state = SaslState.ENDED
         phase = "authentication" if state in (SaslState.TOKENS, SaslState.RAW_TOKENS) else "handshake"
-        # A stranger's number is no text of its own: as many as there are would each have their line in the log.
+        # Such a number is no text of its own: as many as clients may send would each have a line in the log.
         what = f"API key {int(api_key)}" if api_key in _KNOWN_KEYS else "an unknown API"
         raise IllegalStateError(
             f"unexpected request of {what} during the SASL {phase}",

@@ -19,7 +19,7 @@ from kafscale.serving.request_throttle import RequestThrottle
 class Requester(Protocol):
     """A connection as the dispatcher sees it.
 
-    `is_known`: False before a client that must authenticate itself has done so. It uses nobody's quota till then.
+    `is_known`: False before a client that must authenticate itself has done so. It uses no client's quota till then.
     """
 
     peer_host: str

@@ -189,7 +189,7 @@ class JournalWriter:
             raise
         finally:
             self._waiting.pop(entry.sequence, None)
-            # Without anybody who waits for it, asyncio would report its exception.
+            # Without a waiter, asyncio would report its exception.
             committed.cancel()
 
     def _check(self, sequence: int) -> None:
@@ -233,7 +233,7 @@ class JournalWriter:
                 raise JournalTooOldError(self._journal_id, sequence)
             self._journal = found_own(self._journal, sequence)
             # Not at once: this entry's caller, which does not wait yet, would go on before those of earlier entries,
-            # which were told a moment ago and have not had their turn.
+            # which were notified a moment ago and have not had their turn.
             asyncio.get_running_loop().call_soon(self._tell_committed)
             return
         found, _ = await self._retries.until_done(lambda: read_head(self._objects, key), key)
@@ -266,7 +266,7 @@ class JournalWriter:
                 committed.set_result(None)
 
     def _give_up(self, sequence: int) -> None:
-        """What lies under an entry's key is not known, so that no later one can ever be known to be committed."""
+        """Take no more entries: this key's contents are not known, so no later one can be known to be committed."""
         self._tell_the_end(is_certain=False)
         self._given_up = sequence if self._given_up is None else min(self._given_up, sequence)
         for waiting in [one for one in self._waiting if one > sequence]:

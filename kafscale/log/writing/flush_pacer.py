@@ -34,7 +34,7 @@ class FlushPolicy:
     """`interval_ms`: the age at which waiting records are flushed; 0: at once. `entry_bytes`: the size at which.
 
     `flushes_per_sec`: how many entries are begun before either on average; infinity: no limit. `in_flight`: the
-    limit on entries on their way.
+    limit on entries in flight.
     """
 
     interval_ms: int
@@ -45,7 +45,7 @@ class FlushPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """What waits to be flushed: since when the oldest of it does, how much, and if it can wait no longer."""
+    """Records that wait to be flushed: since when the oldest do, how many bytes, and if they can wait no longer."""
 
     since_ms: int
     size_bytes: int

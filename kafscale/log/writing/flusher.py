@@ -309,7 +309,7 @@ class Flusher:
     # --- the end of a journal, of a partition, of the broker
 
     def journal_ended(self, journal: BrokerJournal) -> None:
-        """Before logs are closed: note what is certain not to count, of entries whose requests are on their way."""
+        """Before logs are closed: note what is certain not to count, of entries whose requests are in flight."""
         for (one, sequence), taken in self._in_flight.items():
             if one is journal and journal.writer.is_refused(sequence):
                 _refuse(taken)

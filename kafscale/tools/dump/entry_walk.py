@@ -14,6 +14,7 @@ from kafscale.formats.journal_entry import (
     EntryHead,
     EntrySlice,
     Fence,
+    ProducerBatches,
     body_bytes,
     decode_cell,
     decode_gathered,
@@ -36,8 +37,6 @@ from kafscale.tools.dump.segment_walk import SegmentWalk
 
 _KIND = slice(6, 8)
 _NAMED = re.compile(r"(?:(journals|gathered)/([^/]+)/)?([0-9]{20})\.(?:entry|gathered)")
-
-Producer = tuple[int, int, int, int, int]
 
 
 def kind_of(fixed: bytes | memoryview) -> int:
@@ -69,7 +68,7 @@ class _Seen:
     """A slice as a walk saw it."""
 
     headers: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    producers: list[Producer] = field(default_factory=list)
+    producers: ProducerBatches = field(default_factory=list)
     body_crc: int | None = None
     batches: int = 0
 
@@ -103,16 +102,7 @@ class _Seen:
         yield from (
             f"the {name} is {found}, its row says {in_row}" for name, found, in_row in says if found != in_row
         )
-        named = [
-            (
-                one.producer_id,
-                one.producer_epoch,
-                one.batch.first_sequence,
-                one.batch.last_sequence,
-                one.batch.base_offset,
-            )
-            for one in row.producers
-        ]
+        named = row.producer_batches
         # Rows of gathered slices name none.
         if named and named != self.producers:
             yield f"it has {len(self.producers)} batches of idempotent producers, its row says {len(named)} or others"

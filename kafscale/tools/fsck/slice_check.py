@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
-from kafscale.formats.journal_entry import EntryHead, EntrySlice
+from kafscale.formats.journal_entry import EntryHead, EntrySlice, ProducerBatches
 from kafscale.formats.segment import FOOTER_SIZE, parse_footer
 from kafscale.log.reading.segment_inspection import InspectedSegment, SegmentInspection
 from kafscale.protocol.record_batch import BatchHeader
@@ -13,8 +13,6 @@ from kafscale.tools.fsck.reading import Reading
 
 _AT_ONCE_BYTES = 32 * 1024 * 1024
 """An object up to this size is read in one piece; of a larger one each slice alone."""
-
-ProducerBatches = list[tuple[int, int, int, int, int]]
 
 
 async def check_slices(
@@ -92,16 +90,7 @@ def difference_of(
     wrong = [
         f"{name} {in_slice}, its row says {in_row}" for name, in_slice, in_row in says if in_slice != in_row
     ]
-    named = [
-        (
-            one.producer_id,
-            one.producer_epoch,
-            one.batch.first_sequence,
-            one.batch.last_sequence,
-            one.batch.base_offset,
-        )
-        for one in row.producers
-    ]
+    named = row.producer_batches
     if named and named != producers:
         wrong.append(f"{len(producers)} batches of idempotent producers, its row says {len(named)} or others")
     return "; ".join(wrong)

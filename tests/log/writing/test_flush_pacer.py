@@ -147,7 +147,7 @@ def test_expected_batches_are_not_waited_for_longer() -> None:
     assert delay(gathering(5, 0), now_sec=1.0 + GATHER_SEC) == 0
 
 
-def test_single_producer_that_waits_for_each_batch_is_not_delayed() -> None:
+def test_producer_that_waits_for_each_batch_is_not_delayed() -> None:
     assert delay(gathering(acknowledged=1, waiting=0), now_sec=1.0) == 0
 
 
