@@ -260,7 +260,7 @@ async def test_ranges_are_read_into_given_memory(store: ObjectStore, aligned: bo
                 memory[:size_bytes] = b"\xa5" * size_bytes
                 count = await store.read_into(key, start, size_bytes, targets)
                 assert count == len(body[start:])
-                assert memory[:count] == body[start:], (size_bytes, start)
+                assert memory[:count].tobytes() == body[start:], (size_bytes, start)
     length = 200_000
     assert await store.read_into(key, 4096, length, [memory]) == length
     assert memory[:length] == body[4096 : 4096 + length]
