@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -144,7 +145,8 @@ def check_recovery(folder: Path, run: ChaosRun, s3: S3Server) -> None:
     """One more witness: the bucket alone, without etcd, gives back each record at its offset, and no other."""
     endpoints = str(run.cluster.brokers[1].settings["etcd_endpoints"]).split(",")
     stores = ClusterStores.of(endpoints, s3)
-    cluster = Cluster(folder / "recovered", stores, brokers=1, etcd_prefix="/recovered", **SETTINGS)
+    settings: dict[str, Any] = {**SETTINGS, "etcd_prefix": "/recovered"}
+    cluster = Cluster(folder / "recovered", stores, brokers=1, **settings)
     try:
         recovered(cluster.brokers[1])
         cluster.start()
