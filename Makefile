@@ -10,6 +10,7 @@ PYTHON ?= $(eval PYTHON := $(shell $(FIND)))$(PYTHON)
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
 FUZZ_ARGS ?=
+MYPY_ARGS ?=
 CLUSTER_ARGS ?=
 DEMO_ARGS ?=
 VENV := .venv
@@ -94,7 +95,7 @@ tools: $(BIN)/.runtime ## fetch Kafka's own command-line tools into .tools/kafka
 check: $(BIN)/.develop ## format, lint, strict types, import contract
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy $(MYPY_ARGS)
 	$(BIN)/lint-imports
 
 lock: $(BIN)/.develop ## write the images' lock files: the newest versions that pyproject.toml allows, with hashes
