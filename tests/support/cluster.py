@@ -263,13 +263,25 @@ class Cluster:
 
     def read_all_sent(self, place: Place, asked: int | None = None) -> list[Sent]:
         """The same with producer ids and sequences."""
-        broker_id = self.leaders(place[0])[place[1]] if asked is None else asked
+        broker_id = self._leader(place) if asked is None else asked
         with wire.connect(self.brokers[broker_id]) as connection:
             return wire.read_all_sent(connection, *place)
 
+    def _leader(self, place: Place) -> int:
+        """The broker that leads it; waits for one, since a lease may end on a machine that is busy."""
+        topic, partition = place
+        found: list[int] = []
+
+        def is_led() -> bool:
+            found[:] = [self.leaders(topic).get(partition, -1)]
+            return found[0] in self.brokers
+
+        wait_until(is_led, f"{topic}-{partition} has a leader", LEADERS_TIMEOUT_S)
+        return found[0]
+
     def log_end_offset(self, place: Place) -> int:
         """The offset from the partition's leader."""
-        leader = self.brokers[self.leaders(place[0])[place[1]]]
+        leader = self.brokers[self._leader(place)]
         with wire.connect(leader, CALL_TIMEOUT_S) as connection:
             answer = wire.list_offset(connection, *place, wire.LATEST)
         assert answer.error_code == 0, f"{place}: ListOffsets gave error {answer.error_code}"
