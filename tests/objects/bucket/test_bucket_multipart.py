@@ -28,7 +28,7 @@ from tests.support.waiting import PATIENCE_SEC, wait_until_async
 KIB, MIB = 2**10, 2**20
 KEY = "n/t/0/segment-0.kfs"
 BODY = bytes(range(250)) * 10  # three parts of 1,000 bytes, the last one shorter
-IMPATIENCE = Patience(attempt_sec=1.5, call_sec=4.0, bytes_per_sec=1000 * MIB, first_pause_sec=0.01)
+IMPATIENCE = Patience(attempt_sec=3.0, call_sec=8.0, bytes_per_sec=1000 * MIB, first_pause_sec=0.01)
 EAGER = Patience(first_pause_sec=0.01, last_pause_sec=0.05)
 LOST = Answer(status=500, how=How.DROP)  # not carried out
 SAID_TWICE = Answer(status=200, body=completed(KEY).encode())
