@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import socket
 import ssl
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError, TopicAuthorizationFailedError
+from kafka.net.inet import KafkaNetSocket
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
 from tests.compat.security.clients import Refused
@@ -33,7 +35,7 @@ class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the base has no ty
         return self._token
 
 
-class _ClosedSocket(ssl.SSLSocket):
+class _ClosedTlsSocket(ssl.SSLSocket):
     """A socket that is closed when it is let go.
 
     kafka-python (3.0.12) lets sockets go open when its client is closed in a handshake or before it could write all.
@@ -42,6 +44,20 @@ class _ClosedSocket(ssl.SSLSocket):
 
     def __del__(self) -> None:
         self.close()
+
+
+class _ClosedSocket(socket.socket):
+    """The same without TLS."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _new_socket(_: KafkaNetSocket, family: int, kind: int, protocol: int) -> socket.socket:
+    return _ClosedSocket(family, kind, protocol)
+
+
+KafkaNetSocket.socket = _new_socket
 
 
 class KafkaPython:
@@ -125,7 +141,7 @@ def config(access: Access) -> dict[str, Any]:
     }
     if access.is_tls:
         settings["ssl_context"] = context = ssl_context(access)
-        context.sslsocket_class = _ClosedSocket
+        context.sslsocket_class = _ClosedTlsSocket
     if access.mechanism == OAUTH:
         assert access.token
         settings |= {"sasl_mechanism": OAUTH, "sasl_oauth_token_provider": _Token(access.token)}
