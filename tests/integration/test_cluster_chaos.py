@@ -124,6 +124,7 @@ def judge(run: ChaosRun, done: dict[str, int]) -> Report:
     print(f"troubles: {done}")
     report = run.finish()
     report.check()
+    assert run.gaps() == []
     return report
 
 

@@ -155,7 +155,13 @@ class ChaosRun:
         self._judged = True
         self.final = final
         print(f"not acknowledged: {self.history.reasons() or 'nothing'}\n{report.table()}", flush=True)
+        print(f"gaps that brokers passed: {self.gaps()[:3] or 'none'}", flush=True)
         return report
+
+    def gaps(self) -> list[str]:
+        """The log lines of brokers that passed offsets without a segment: there are none in a new bucket."""
+        lines = (line for broker in self.cluster.brokers.values() for line in broker.log_text().splitlines())
+        return [line for line in lines if "passes offsets that no segment has" in line]
 
     def close(self) -> None:
         """Stop every thread and process of the run, whatever happened."""

@@ -1,5 +1,6 @@
 """Finds the bytes for a fetch: in the segments in memory, else in the object store."""
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
@@ -26,6 +27,8 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.types import Buffer
 from kafscale.settings.broker import Settings
 from kafscale.tasks.thread_turns import ThreadTurns
+
+logger = logging.getLogger(__name__)
 
 # The most segments that one read takes records from: it must not block the event loop for long.
 MAX_SEGMENTS_PER_READ = 512
@@ -248,6 +251,8 @@ class LogReader:
         for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
             base_offset, last_offset = reference.base_offset, reference.last_offset
             if offset < base_offset:
+                if offset >= partition.record.log_start_offset:
+                    _log_gap(partition, offset, base_offset)
                 offset = base_offset
             # Once for a small segment, once for each chunk of a large one.
             while offset <= last_offset:
@@ -359,6 +364,14 @@ class LogReader:
         await self._ahead.close()
         await self._loads.close()
         await self._loader.close()
+
+
+def _log_gap(partition: Partition, offset: int, following: int) -> None:
+    """Buckets of releases without journals have such gaps; without one, records would be missing."""
+    logger.info(
+        "a reader passes offsets that no segment has",
+        extra={"partition": str(partition.id), "first": offset, "before": following},
+    )
 
 
 def log_reader(

@@ -1,6 +1,8 @@
 """The read path over a store whose calls are counted: what costs a GET, what is kept, and what is read ahead."""
 
 import asyncio
+import dataclasses
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,6 +41,24 @@ def large_segment(
         made.append(stored_batch(offset, [b"%04d" % offset * 30] * 2))
         offset += 5 if number == gap_after else 2
     return StoredSegmentFile(made, merged=True, interval=interval)
+
+
+@pytest.mark.parametrize("log_start_offset", [0, 12])
+async def test_gap_between_segments_is_logged(
+    log_start_offset: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where a consumer misses records, this tells whether its broker has passed them."""
+    segments = small_segments(4)
+    del segments[1:3]
+    caplog.set_level(logging.INFO)
+    async with reading(segments) as (log, _, made):
+        assert made.partition.record.log_end_offset == 16
+        made.partition.record = dataclasses.replace(made.partition.record, log_start_offset=log_start_offset)
+        assert await made.fetch(0) == b"".join(log.batches_from(0))
+        found = [one for one in caplog.records if one.msg == "a reader passes offsets that no segment has"]
+        assert [(vars(one)["first"], vars(one)["before"]) for one in found] == (
+            [(4, 12)] if log_start_offset == 0 else []
+        )
 
 
 @asynccontextmanager
