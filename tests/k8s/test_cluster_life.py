@@ -87,7 +87,8 @@ def wait_for_next(cluster: OperatedCluster, kubelet: Kubelet, before: dict[str, 
     assert {each for each, uid in cluster.uids().items() if uid != before[each]} == replaced
     assert not any(ends(cluster, each) for each in before)
     assert cluster.status()["phase"] == "Progressing"
-    assert cluster.condition("Progressing")["reason"] == "RollingOut"
+    # The operator may have seen the pod before the StatefulSet's own status.
+    cluster.wait(lambda: cluster.condition("Progressing")["reason"] == "RollingOut", "the reason is the change")
     kubelet.decide(name, Fate.READY)
 
 
@@ -104,8 +105,8 @@ def test_fatal_setting_reaches_only_one_broker(cluster: OperatedCluster, kubelet
     cluster.wait(lambda: ends(cluster, "c-broker-2"), "c-broker-2 ends")
     kubelet.decide("c-broker-2", Fate.CRASHING)
     kubelet.let_end("c-broker-2")
-    status = cluster.wait_phase("Degraded")
-    assert status["readyReplicas"] == 2
+    cluster.wait_phase("Degraded")
+    cluster.wait(lambda: cluster.status()["readyReplicas"] == 2, "two are ready")
     assert cluster.condition("Ready")["reason"] == "PodsFail"
     assert "c-broker-2: CrashLoopBackOff" in cluster.condition("Ready")["message"]
     assert cluster.events()["PodsFail"]["type"] == "Warning"
