@@ -88,7 +88,9 @@ def wait_for_next(cluster: OperatedCluster, kubelet: Kubelet, before: dict[str, 
     assert not any(ends(cluster, each) for each in before)
     assert cluster.status()["phase"] == "Progressing"
     # The operator may have seen the pod before the StatefulSet's own status.
-    cluster.wait(lambda: cluster.condition("Progressing")["reason"] == "RollingOut", "the reason is the change")
+    cluster.wait(
+        lambda: cluster.condition("Progressing")["reason"] == "RollingOut", "the reason is the change"
+    )
     kubelet.decide(name, Fate.READY)
 
 
