@@ -1,4 +1,4 @@
-"""What a default Java producer gets over a bucket: `python -m bench.java_bucket`.
+"""A default Java producer over a bucket: `python -m bench.java_bucket`.
 
 Kafka's own ProducerPerformance with its defaults (5 requests in flight, batches of 16 KiB) and acks=all, one
 partition, one broker on etcd and an S3 server behind a proxy that delays requests like a distant bucket. A client

@@ -75,8 +75,8 @@ class FileWriter:
     def write_linked(self, folder: str, folder_descriptor: int, name: str, parts: Sequence[Buffer]) -> bool:
         """The same without a temporary name: the file gets its only name once its bytes are there.
 
-        False where that is not possible, and nothing was done. Raises `OSError`; `FileExistsError` if the name is
-        taken, `FileNotFoundError` if the folder was removed.
+        False where that is not possible, and nothing was done. Raises `OSError`, also if the folder was removed;
+        `FileExistsError` if the name is taken.
         """
         if not self._links_unnamed:
             return False

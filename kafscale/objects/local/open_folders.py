@@ -29,6 +29,11 @@ class OpenFolder:
         except OSError:
             return False
 
+    @property
+    def is_there(self) -> bool:
+        """False once the folder was removed, whatever its path leads to."""
+        return os.fstat(self.descriptor).st_nlink > 0
+
     def __del__(self) -> None:
         if hasattr(self, "descriptor"):
             os.close(self.descriptor)

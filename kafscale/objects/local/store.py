@@ -122,11 +122,12 @@ class LocalStore(LocalReader):
                     f"cannot write {key!r}: {folder_path}/{name} is a folder"
                 ) from problem
             exists = True
-        except FileNotFoundError:
-            self._open_folders.forget(folder_path)  # It was removed this moment.
-            return False
         except OSError as problem:
-            raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
+            if folder.is_there:
+                raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
+            # It was removed this moment: ext4 says EPERM then, others ENOENT.
+            self._open_folders.forget(folder_path)
+            return False
         self._sync(key, lambda: self._folders.sync_open(folder.descriptor))
         if exists:
             raise ObjectExistsError(key)

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -88,20 +89,42 @@ async def test_open_folder_that_was_removed_is_made_again(store: LocalStore, tmp
 
 
 @NEEDS_UNNAMED
+@pytest.mark.parametrize("call", ["open", "link"])
 async def test_open_folder_that_goes_during_a_put_is_made_again(
-    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: LocalStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
+    """Linux finds the folder first, and ext4 makes no file in one that has gone then: EPERM."""
     await store.put_if_absent("n/t/0/a", [b"x"])
-    link = os.link
+    original = getattr(os, call)
 
-    def link_too_late(source: str, target: str, *, dst_dir_fd: int | None = None) -> None:
-        if dst_dir_fd is not None:
+    def too_late(*arguments: Any, **named: Any) -> Any:
+        if call == "link" and named.get("dst_dir_fd") is not None:
             shutil.rmtree(tmp_path / "objects" / "n")
-        link(source, target, dst_dir_fd=dst_dir_fd)
+        elif call == "open" and arguments[1] & os.O_TMPFILE == os.O_TMPFILE:
+            shutil.rmtree(tmp_path / "objects" / "n")
+            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), arguments[0])
+        return original(*arguments, **named)
 
-    monkeypatch.setattr(os, "link", link_too_late)
-    await store.put_if_absent("n/t/0/b", [b"y"])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, too_late)
+        await store.put_if_absent("n/t/0/b", [b"y"])
     assert (tmp_path / "objects" / "n" / "t" / "0" / "b").read_bytes() == b"y"
+
+
+@NEEDS_UNNAMED
+async def test_refusal_in_an_open_folder_that_is_there_is_reported(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.put_if_absent("n/a", [b"x"])
+
+    def refuse(*arguments: Any, **named: Any) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", refuse)
+        with pytest.raises(StoreUnavailableError, match="n/b"):
+            await store.put_if_absent("n/b", [b"y"])
+    await store.put_if_absent("n/b", [b"z"])
 
 
 @pytest.mark.parametrize("level", ["n", "n/t", "n/t/0"])
