@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer, KafkaError, Message, TopicPartition
 
 from tests.support import wire
 from tests.support.cluster import AWAY, Cluster
@@ -31,7 +31,9 @@ PASSING_ERRORS = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.NOT_COORDINATOR,
 )
+# What librdkafka says where it would have moved its position, were auto.offset.reset not "error".
 TRUNCATED = "Partition log truncation detected"
+NOTHING_COMMITTED = "no previously committed offset available"
 
 
 class Reader(Worker):
@@ -43,6 +45,7 @@ class Reader(Worker):
         super().__init__(name, history)
         self.places = places
         self.journal: ReaderJournal = history.reader(name, group)
+        self.positions: dict[Place, int] = {}  # librdkafka's: of each assigned partition, what it reads next
         self._cluster = cluster
 
     def has_seen(self, ends: dict[Place, int]) -> bool:
@@ -103,11 +106,12 @@ class ClientReader(Reader):
         self._config = config
 
     def run(self) -> None:
-        consumer = _consumer(self._cluster, **{"auto.offset.reset": "error", **self._config})
+        consumer = _consumer(self._cluster, **self._config)
         try:
             for place in self.places:
                 self.journal.begin(place, 0)
-            consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in self.places])
+            self.positions = dict.fromkeys(self.places, 0)
+            _assign(self, consumer)
             while not self._stopping.is_set():
                 _take(self, consumer, self.journal)
         finally:
@@ -129,12 +133,10 @@ class GroupReader(Reader):
 
     def run(self) -> None:
         config = {"session.timeout.ms": 6_000, "heartbeat.interval.ms": 500, **self._config}
-        consumer = _consumer(
-            self._cluster, **{"group.id": self._group, "auto.offset.reset": "earliest", **config}
-        )
+        consumer = _consumer(self._cluster, **{"group.id": self._group, **config})
         try:
             topics = sorted({topic for topic, _ in self.places})
-            consumer.subscribe(topics, on_assign=self._assigned)
+            consumer.subscribe(topics, on_assign=self._assigned, on_revoke=self._revoked)
             while not self._stopping.is_set():
                 self._uncommitted += _take(self, consumer, self.journal)
                 if self._uncommitted >= self.commit_every:
@@ -146,6 +148,10 @@ class GroupReader(Reader):
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
         for one in partitions:
             self.journal.begin((one.topic, one.partition))
+            self.positions[one.topic, one.partition] = OFFSET_STORED
+
+    def _revoked(self, _: Consumer, __: list[TopicPartition]) -> None:
+        self.positions.clear()
 
     def _commit(self, consumer: Consumer) -> None:
         """Without waiting: a failed commit makes others see records again, which is allowed."""
@@ -161,6 +167,8 @@ def _consumer(cluster: Cluster, **config: object) -> Consumer:
             "bootstrap.servers": cluster.bootstrap,
             "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
+            # Else it goes to where a log seems truncated, and drops what it has fetched and not delivered.
+            "auto.offset.reset": "error",
             "fetch.wait.max.ms": 200,
             "fetch.min.bytes": 2_000,
             "reconnect.backoff.ms": 20,
@@ -186,9 +194,13 @@ def _take(reader: Reader, consumer: Consumer, journal: ReaderJournal) -> int:
             topic, partition, offset = message.topic(), message.partition(), message.offset()
             assert topic is not None and partition is not None and offset is not None
             journal.see((topic, partition), offset, message.value())
+            if (topic, partition) in reader.positions:
+                reader.positions[topic, partition] = offset + 1
             seen += 1
         elif error.code() == KafkaError._AUTO_OFFSET_RESET and TRUNCATED in error.str():
-            _read_on(consumer, journal, message)
+            _read_on(reader, consumer, message)
+        elif error.code() == KafkaError._AUTO_OFFSET_RESET and NOTHING_COMMITTED in error.str():
+            _read_on(reader, consumer, message, OFFSET_BEGINNING)
         elif error.code() not in PASSING_ERRORS:
             at = f"{message.topic()}-{message.partition()} offset {message.offset()}"
             reader.ledger.fail(f"{reader.name}: {error} at {at}")
@@ -196,15 +208,25 @@ def _take(reader: Reader, consumer: Consumer, journal: ReaderJournal) -> int:
     return seen
 
 
-def _read_on(consumer: Consumer, journal: ReaderJournal, message: Message) -> None:
+def _read_on(reader: Reader, consumer: Consumer, message: Message, start: int | None = None) -> None:
     """Continue after the last record seen; if that is gone, the offset is out of range, or has another record.
 
-    librdkafka 2.16 asks where the epoch of its position ended, and when the epoch changes once more before the
+    librdkafka 2.16 asks where the epoch of its position ended, and when metadata arrives before the
     answer is there, it holds the answer against a later position (`rd_kafka_toppar_handle_OffsetForLeaderEpoch`).
     """
     topic, partition = message.topic(), message.partition()
     assert topic is not None and partition is not None
-    place = TopicPartition(topic, partition, journal.last((topic, partition)) + 1)
-    # It has stopped fetching the partition, so a seek would be refused until it is assigned once more.
-    consumer.incremental_unassign([place])
-    consumer.incremental_assign([place])
+    position = reader.positions.get((topic, partition))
+    if position is None or (start is not None and position != OFFSET_STORED):
+        return  # Of an assignment that has ended.
+    if start is not None:
+        reader.positions[topic, partition] = start
+    _assign(reader, consumer)
+
+
+def _assign(reader: Reader, consumer: Consumer) -> None:
+    """Assign all of its partitions again: one that librdkafka has stopped fetching cannot be sought.
+
+    Of a group with an eager assignor it refuses incremental_assign(), too.
+    """
+    consumer.assign([TopicPartition(*place, offset) for place, offset in reader.positions.items()])
