@@ -19,7 +19,7 @@ class OpenFolder:
 
     def __init__(self, path: str) -> None:
         """Raises `OSError`."""
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._identity = _identity(os.fstat(self.descriptor))
 
     def is_at(self, path: str) -> bool:

@@ -2,7 +2,7 @@
 
 import os
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +19,6 @@ def usual_umask() -> Iterator[None]:
     before = os.umask(0o022)
     yield
     os.umask(before)
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[LocalStore]:
-    opened = LocalStore(tmp_path / "objects")
-    yield opened
-    await opened.close()
 
 
 async def read(store: LocalStore, key: str) -> object:

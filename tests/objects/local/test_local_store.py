@@ -5,7 +5,7 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,13 +22,6 @@ from kafscale.objects.local.store import LocalStore
 from tests.support.waiting import PATIENCE_SEC
 
 BIG = 3 * 1024 * 1024 + 5
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[LocalStore]:
-    opened = LocalStore(tmp_path / "objects")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture

@@ -17,13 +17,6 @@ from tests.support.waiting import PATIENCE_SEC
 MIB = 2**20
 
 
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[LocalStore]:
-    opened = LocalStore(tmp_path / "objects")
-    yield opened
-    await opened.close()
-
-
 def files_below(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 

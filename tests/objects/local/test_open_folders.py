@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,6 @@ from kafscale.objects.local.store import LocalStore
 
 BIG = 3 * 1024 * 1024 + 5
 NEEDS_UNNAMED = pytest.mark.skipif(not hasattr(os, "O_TMPFILE"), reason="this system has no O_TMPFILE")
-
-
-@pytest.fixture
-async def store(tmp_path: Path) -> AsyncIterator[LocalStore]:
-    opened = LocalStore(tmp_path / "objects")
-    yield opened
-    await opened.close()
 
 
 @pytest.fixture
