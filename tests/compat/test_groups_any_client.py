@@ -172,7 +172,7 @@ def test_member_paused_past_session_loses_partitions_and_rejoins(
         watch.wait_for_shares([awake], every)
         producer.wait_for_more()
         before = len(sleeper.handled)
-        sleeper.go_on()
+        sleeper.resume()
         wait_until(lambda: len(awake.assignment) == 2, "the partitions are shared again")
         watch.wait_for_shares([awake, sleeper], every)
         wait_until(lambda: len(sleeper.handled) > before, "it handles records again")

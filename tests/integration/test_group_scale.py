@@ -31,11 +31,9 @@ MEASURED_SECONDS = 3.0
 
 
 def cpu_seconds(broker: KafscaleBroker) -> float:
-    """Processor time that the broker's threads have used, to the nanosecond (Linux)."""
-    tasks = Path(f"/proc/{broker.pid}/task").glob("*/schedstat")
-    used = sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
-    assert used > 0, "this kernel does not count"
-    return used
+    """Processor time that the broker has used, also in threads that have ended since, to the nanosecond (Linux)."""
+    clock_id = (~broker.pid << 3) | 2  # as clock_getcpuclockid(3) makes it: CPUCLOCK_SCHED of a process
+    return time.clock_gettime(clock_id)
 
 
 async def cpu_share(broker: KafscaleBroker, seconds: float = MEASURED_SECONDS) -> float:

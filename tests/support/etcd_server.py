@@ -134,17 +134,6 @@ class EtcdServer(ServerProcess):
         """Wait until it has a leader and accepts requests."""
         wait_until(self._is_healthy, f"{self.name} is healthy", timeout_s)
 
-    def pause(self) -> None:
-        """The kernel accepts connections, and no process answers."""
-        self.send_signal(signal.SIGSTOP)
-        threads = Path(f"/proc/{self.pid}/task")
-        wait_until(
-            lambda: all(_is_stopped(thread) for thread in threads.iterdir()), f"{self.name} has stopped"
-        )
-
-    def resume(self) -> None:
-        self.send_signal(signal.SIGCONT)
-
     def clean_exit_code(self) -> int:
         return -signal.SIGTERM  # etcd exits by the signal when it is done
 
@@ -210,11 +199,6 @@ class EtcdServer(ServerProcess):
         with urllib.request.urlopen(f"http://{HOST}:{self._health_port}{path}", timeout=2) as answer:
             text: str = answer.read().decode()
             return text
-
-
-def _is_stopped(thread: Path) -> bool:
-    # After the command's name in brackets, which may contain anything, comes the state.
-    return (thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
 class EtcdCluster:

@@ -54,12 +54,6 @@ class MemberProcess(ServerProcess):
         wait_until(self.journal.path.exists, f"{self.name} understands signals")
         self.send_signal(signal.SIGTERM)
 
-    def pause(self) -> None:
-        self.send_signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self.send_signal(signal.SIGCONT)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:

@@ -48,14 +48,6 @@ class MemberProcess(ServerProcess):
         """Kill it; it does not leave its group, and the kernel closes its connections."""
         self.kill9()
 
-    def pause(self) -> None:
-        """SIGSTOP; its connections stay open."""
-        self.send_signal(signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Wake it after `pause`."""
-        self.send_signal(signal.SIGCONT)
-
     def _told(self) -> list[dict[str, Any]]:
         lines = self.log_text().split("\n")[:-1]  # the last is empty, or not yet whole
         return [json.loads(line) for line in lines if line.startswith("{")]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 LOG_TAIL_BYTES = 12_000
 
@@ -79,6 +79,15 @@ class ServerProcess:
         self._forget()
         return code
 
+    def pause(self) -> None:
+        """SIGSTOP, until no thread runs: the kernel accepts connections, and no process answers."""
+        self.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_stopped(self.pid), f"{self.name} is stopped")
+
+    def resume(self) -> None:
+        """SIGCONT: it goes on where it was."""
+        self.send_signal(signal.SIGCONT)
+
     def kill9(self) -> None:
         """Kill it, as a power cut would."""
         process = self._running()
@@ -123,6 +132,19 @@ class ServerProcess:
     def _forget(self) -> None:
         with contextlib.suppress(ValueError):
             ServerProcess.started.remove(self)
+
+
+def is_stopped(pid: int) -> bool:
+    """True if every thread of this process is stopped (Linux); a signal takes a moment."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            line = (thread / "stat").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # it has ended since the folder was listed, so they still run
+        # After the command's name in brackets, which may contain anything, comes the state.
+        if line.rpartition(")")[2].split()[0] != "T":
+            return False
+    return True
 
 
 def clean_environment() -> dict[str, str]:

@@ -3,7 +3,6 @@
 import http.client
 import itertools
 import os
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -61,14 +60,6 @@ class S3Server(ServerProcess):
         self.launch(command, clean_environment() | keys)
         wait_until(self._answers, f"{self.name} answers", timeout_s)
 
-    def pause(self) -> None:
-        """The kernel accepts connections, and no process answers."""
-        self.send_signal(signal.SIGSTOP)
-        wait_until(self._is_stopped, f"{self.name} is stopped")
-
-    def resume(self) -> None:
-        self.send_signal(signal.SIGCONT)
-
     @property
     def bucket_folder(self) -> Path:
         """The folder of the bucket's objects as files, each under its key."""
@@ -82,14 +73,6 @@ class S3Server(ServerProcess):
             for folder, _, names in os.walk(root)
             for name in names
         )
-
-    def _is_stopped(self) -> bool:
-        """True if every thread is stopped; a signal takes a moment."""
-        states = [
-            path.read_text().rpartition(")")[2].split()[0]
-            for path in Path(f"/proc/{self.pid}/task").glob("*/stat")
-        ]
-        return all(state == "T" for state in states)
 
     def _answers(self) -> bool:
         assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"

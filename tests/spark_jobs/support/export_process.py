@@ -11,7 +11,7 @@ from pathlib import Path
 import pyspark
 
 from tests.spark_jobs.support.gated_export import Point, open_file, reached_file
-from tests.support.process import ServerProcess, clean_environment
+from tests.support.process import ServerProcess, clean_environment, is_stopped
 from tests.support.waiting import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -80,7 +80,7 @@ class ExportProcess(ServerProcess):
     def pause(self) -> None:
         """Stop every process of it."""
         os.killpg(self.pid, signal.SIGSTOP)
-        wait_until(self._is_stopped, f"{self.name} is stopped")
+        wait_until(lambda: is_stopped(self.pid), f"{self.name} is stopped")
 
     def resume(self) -> None:
         os.killpg(self.pid, signal.SIGCONT)
@@ -105,10 +105,6 @@ class ExportProcess(ServerProcess):
     def _is_at(self, point: Point) -> bool:
         assert self.exit_code is None, f"ended with exit code {self.exit_code}\n{self.log_tail()}"
         return reached_file(self.folder, point).exists()
-
-    def _is_stopped(self) -> bool:
-        threads = Path(f"/proc/{self.pid}/task").glob("*/stat")
-        return all(path.read_text().rpartition(")")[2].split()[0] == "T" for path in threads)
 
     def _temporary(self) -> Path:
         temporary = self.folder / "tmp"

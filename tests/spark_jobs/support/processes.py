@@ -1,15 +1,16 @@
 """Processes that Spark starts, found by who started them (Linux)."""
 
+import contextlib
 from pathlib import Path
 
 
 def children_of(pid: int) -> list[int]:
     """The processes that this one started and that still run."""
-    return [
-        int(child)
-        for path in Path(f"/proc/{pid}/task").glob("*/children")
-        for child in path.read_text().split()
-    ]
+    found = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            found += [int(child) for child in path.read_text().split()]
+    return found
 
 
 def descendants_of(pid: int) -> list[int]:
