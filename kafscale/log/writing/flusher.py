@@ -23,6 +23,7 @@ from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.flush_pacer import FlushPacer, FlushPolicy, Waiting
 from kafscale.log.writing.flush_times import EntryUpload
+from kafscale.log.writing.waiting_partitions import WaitingPartitions
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.ops.metrics import FlushOutcome, Metrics
 from kafscale.protocol.error_codes import ErrorCode
@@ -75,9 +76,7 @@ class Flusher:
         self._on_published = on_published
         self._index_version = index_version
         self._pacer = FlushPacer(policy, time.monotonic())
-        # The partitions with an open buffer, those that waited longest first, with its bytes and batches as counted.
-        self._waiting: dict[Partition, tuple[int, int]] = {}
-        self._waiting_bytes = self._waiting_batches = 0
+        self._waiting = WaitingPartitions()
         self._is_urgent = False
         self._timer: asyncio.TimerHandle | None = None
         self._flushes = TaskOwner()
@@ -105,15 +104,11 @@ class Flusher:
         buffer = log.waiting
         if buffer is None:
             return
-        counted = self._waiting.get(partition)
-        counted_bytes, counted_batches = counted or (0, 0)
-        size_bytes, batches = buffer.size_bytes, len(buffer.waiters)
-        self._waiting_bytes += size_bytes - counted_bytes
-        self._waiting_batches += batches - counted_batches
-        self._waiting[partition] = (size_bytes, batches)
+        size_bytes, waiting = buffer.size_bytes, self._waiting
+        waited = waiting.count(partition, size_bytes, len(buffer.waiters))
         if not partition.is_led or size_bytes >= partition.rules.segment_bytes or buffer.is_full:
             self._is_urgent = True
-        elif counted is not None and not self._pacer.may_be_due(self._waiting_bytes, self._waiting_batches):
+        elif waited and not self._pacer.may_be_due(waiting.size_bytes, waiting.batches):
             return  # It waits already, and not for more.
         if len(self._flushes) < self._policy.in_flight:  # else when one of them has ended
             self._consider()
@@ -137,12 +132,12 @@ class Flusher:
         self._consider()
 
     def _delay_sec(self) -> float | None:
-        first = next(iter(self._waiting))
+        first = self._waiting.first
         buffer = None if first.log is None else first.log.waiting
         waiting = Waiting(
             since_ms=0 if buffer is None else buffer.first_append_ms,
-            size_bytes=self._waiting_bytes,
-            batches=self._waiting_batches,
+            size_bytes=self._waiting.size_bytes,
+            batches=self._waiting.batches,
             is_urgent=self._is_urgent or self._draining or not self._budget.has_room,
         )
         return self._pacer.delay_sec(waiting, len(self._flushes), time.monotonic(), self._now_ms())
@@ -161,7 +156,7 @@ class Flusher:
     def _ended(self, flush: asyncio.Task[int]) -> None:
         """The flush ended, with so many batches that were acknowledged."""
         if not flush.cancelled() and flush.exception() is None:
-            self._pacer.ended(flush.result(), self._waiting_batches, time.monotonic())
+            self._pacer.ended(flush.result(), self._waiting.batches, time.monotonic())
         self._consider()
 
     def _take(self) -> tuple[BrokerJournal, list[tuple[Partition, PartitionLog]]] | None:
@@ -169,16 +164,16 @@ class Flusher:
         journal: BrokerJournal | None = None
         taken: list[tuple[Partition, PartitionLog]] = []
         size_bytes = 0
-        for partition, (counted_bytes, _) in list(self._waiting.items()):
+        for partition, counted_bytes in self._waiting.with_bytes():
             log = partition.log
             if log is None or not log.may_seal or log.waiting is None:
-                self._forget(partition)
+                self._waiting.forget(partition)
                 continue
             if journal is not None and partition.journal is not journal:
                 continue
             if taken and (size_bytes >= self._policy.entry_bytes or len(taken) == MOST_SLICES):
                 break
-            self._forget(partition)
+            self._waiting.forget(partition)
             if not log.has_room:
                 self._wait_for_room(partition, log)
                 continue
@@ -187,11 +182,6 @@ class Flusher:
             taken.append((partition, log))
             size_bytes += counted_bytes
         return None if journal is None else (journal, taken)
-
-    def _forget(self, partition: Partition) -> None:
-        counted_bytes, counted_batches = self._waiting.pop(partition)
-        self._waiting_bytes -= counted_bytes
-        self._waiting_batches -= counted_batches
 
     def _wait_for_room(self, partition: Partition, log: PartitionLog) -> None:
         """That partition waits, and the others do not."""
@@ -321,8 +311,7 @@ class Flusher:
     def close_log(self, partition: Partition, error_code: ErrorCode, message: str) -> None:
         """Close the partition's log, if it was opened: refuse what waits in it, and release its memory."""
         log, partition.log = partition.log, None
-        if partition in self._waiting:
-            self._forget(partition)
+        self._waiting.forget(partition)
         if log is not None:
             for batch in log.unpublished_batches():
                 self._gap_guard.refused_unpublished((partition.id.topic, partition.id.index), batch)
