@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from kafscale.metadata.etcd.config import EtcdConfig
-from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.metrics import Metrics
+from tests.metadata.etcd_stores import etcd_store
 from tests.support.etcd_server import SHARED
 
 OpenStore = Callable[[Path], AbstractAsyncContextManager[MetadataStore]]
@@ -47,12 +46,8 @@ async def sqlite(folder: Path) -> AsyncIterator[MetadataStore]:
 @asynccontextmanager
 async def etcd(_: Path) -> AsyncIterator[MetadataStore]:
     """A prefix with nothing under it in a real etcd, closed at the end."""
-    config = EtcdConfig(endpoints=(SHARED.endpoint(),), prefix=f"/contract/{uuid.uuid4().hex}")
-    store = await EtcdStore.open(config)
-    try:
+    async with etcd_store(SHARED.endpoint(), prefix=f"/contract/{uuid.uuid4().hex}") as store:
         yield store
-    finally:
-        await store.close()
 
 
 BACKENDS: dict[str, OpenStore] = {"memory": memory, "measured": measured, "sqlite": sqlite, "etcd": etcd}

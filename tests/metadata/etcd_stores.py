@@ -1,4 +1,4 @@
-"""Stores on etcd with short timeouts, for tests of what goes wrong."""
+"""Stores on etcd: with patience, and with short timeouts for tests of what goes wrong."""
 
 import asyncio
 import uuid
@@ -8,13 +8,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from kafscale.errors import StoreError
-from kafscale.metadata.etcd.config import DEFAULT_TIMEOUTS, EtcdConfig, EtcdTimeouts
+from kafscale.metadata.etcd.config import EtcdConfig, EtcdTimeouts
 from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.store import Put
 from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES
 from tests.support.waiting import PATIENCE_SEC
 
 T = TypeVar("T")
+
+# No call fails because a machine is busy: a broker's five seconds have been too few beside a load of ten.
+PATIENT = EtcdTimeouts(call_sec=PATIENCE_SEC, attempt_sec=PATIENCE_SEC / 4, connect_sec=PATIENCE_SEC / 4)
 
 # For tests that wait until calls have failed.
 QUICK = EtcdTimeouts(
@@ -31,7 +34,7 @@ async def etcd_store(
     ca: Path | None = None,
     cert: Path | None = None,
     key: Path | None = None,
-    timeouts: EtcdTimeouts = DEFAULT_TIMEOUTS,
+    timeouts: EtcdTimeouts = PATIENT,
     max_backlog_bytes: int = MAX_BACKLOG_BYTES,
 ) -> AsyncIterator[EtcdStore]:
     """A store below a prefix of its own, closed at the end."""

@@ -12,7 +12,6 @@ import pytest
 from kafscale.cluster.cluster_record import ensure_cluster_id
 from kafscale.formats.topic_record import encode_topic_record
 from kafscale.metadata import keys
-from kafscale.metadata.etcd.config import EtcdConfig
 from kafscale.metadata.etcd.store import EtcdStore
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import ABSENT, Compare, Delete, Put
@@ -22,6 +21,7 @@ from kafscale.operator.stores.cluster_connection import NotReadyError
 from kafscale.operator.stores.cluster_connections import ClusterConnections
 from kafscale.operator.stores.metadata_access import SecretError
 from kafscale.operator.stores.same_cluster_store import OtherClusterError, SameClusterStore
+from tests.metadata.etcd_stores import etcd_store
 from tests.support.etcd_server import SHARED, EtcdServer, TlsFiles, etcd_server, make_tls
 from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
@@ -124,10 +124,8 @@ async def beside(plain: ClusterSpec) -> AsyncIterator[EtcdStore]:
 
 async def opened(spec: ClusterSpec) -> AsyncIterator[EtcdStore]:
     assert spec.etcd.prefix is not None
-    config = EtcdConfig(endpoints=tuple(spec.etcd.endpoints), prefix=spec.etcd.prefix)
-    store = await EtcdStore.open(config)
-    yield store
-    await store.close()
+    async with etcd_store(*spec.etcd.endpoints, prefix=spec.etcd.prefix) as store:
+        yield store
 
 
 async def test_a_cluster_is_ready_once_it_has_begun(
