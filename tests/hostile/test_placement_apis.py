@@ -1,6 +1,7 @@
 """Requests about placement and quotas with as many names as a request may have: others are served meanwhile."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import pytest
 
@@ -48,33 +49,45 @@ def quotas_of_one(count: int) -> bytes:
     return array([array([text("user") + text("u") + NO_TAGS]) + quotas + NO_TAGS])
 
 
+def topics(count: int) -> bytes:
+    return array(text(f"t{n:06d}") + NO_TAGS for n in range(count))
+
+
+def many_replicas(count: int) -> bytes:
+    partition = int32(0) + int32s(range(count)) + NO_TAGS
+    return array([text(TOPIC) + array([partition]) + NO_TAGS])
+
+
+@dataclass(frozen=True, slots=True)
+class Attack:
+    """A request of one API. Its body is made when it is needed: it is megabytes, and every worker imports this."""
+
+    api_key: int
+    version: int
+    body: Callable[[], bytes]
+
+
 ATTACKS = {
-    "AlterClientQuotas of many entities": (49, 1, entities(PARTITIONS // 3), b"\x00"),
-    "AlterClientQuotas of many quotas": (49, 1, quotas_of_one(PARTITIONS), b"\x00"),
-    "DescribeTopicPartitions": (
-        75,
-        0,
-        array(text(f"t{n:06d}") + NO_TAGS for n in range(PARTITIONS)),
-        int32(2000) + b"\xff",
+    "AlterClientQuotas of many entities": Attack(49, 1, lambda: entities(PARTITIONS // 3) + b"\x00"),
+    "AlterClientQuotas of many quotas": Attack(49, 1, lambda: quotas_of_one(PARTITIONS) + b"\x00"),
+    "DescribeTopicPartitions": Attack(75, 0, lambda: topics(PARTITIONS) + int32(2000) + b"\xff"),
+    "ListPartitionReassignments": Attack(46, 0, lambda: int32(9) + same_partition(PARTITIONS)),
+    "AlterPartitionReassignments": Attack(45, 0, lambda: int32(9) + cancellations(PARTITIONS)),
+    "AlterPartitionReassignments of many replicas": Attack(
+        45, 0, lambda: int32(9) + many_replicas(PARTITIONS)
     ),
-    "ListPartitionReassignments": (46, 0, int32(9), same_partition(PARTITIONS)),
-    "AlterPartitionReassignments": (45, 0, int32(9), cancellations(PARTITIONS)),
-    "AlterPartitionReassignments of many replicas": (
-        45,
-        0,
-        int32(9),
-        array([text(TOPIC) + array([int32(0) + int32s(range(PARTITIONS)) + NO_TAGS]) + NO_TAGS]),
+    "ElectLeaders": Attack(43, 2, lambda: b"\x00" + same_partition(PARTITIONS) + int32(9)),
+    "ListConfigResources": Attack(74, 1, lambda: array([b"\x02"] * PARTITIONS)),
+    "AlterReplicaLogDirs": Attack(
+        34, 2, lambda: array([text("/default") + same_partition(PARTITIONS) + NO_TAGS])
     ),
-    "ElectLeaders": (43, 2, b"\x00" + same_partition(PARTITIONS), int32(9)),
-    "ListConfigResources": (74, 1, array([b"\x02"] * PARTITIONS), b""),
-    "AlterReplicaLogDirs": (34, 2, array([text("/default") + same_partition(PARTITIONS) + NO_TAGS]), b""),
 }
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_as_many_names_as_there_may_be_stall_no_client(broker: KafscaleBroker, attack: str) -> None:
-    api_key, version, *body = ATTACKS[attack]
-    request = frame(api_key, version, b"".join((*body, NO_TAGS)))
+    api_key, version, body = ATTACKS[attack].api_key, ATTACKS[attack].version, ATTACKS[attack].body()
+    request = frame(api_key, version, body + NO_TAGS)
     with watching(broker) as watcher, wire.connect(broker, GIVE_UP_SEC) as connection:
         connection.send_bytes(request * REQUESTS)
         sizes = [len(connection.receive_frame()) for _ in range(REQUESTS)]

@@ -2,6 +2,7 @@
 
 import gzip
 import mmap
+import random
 import struct
 import tracemalloc
 from collections.abc import Callable
@@ -30,11 +31,7 @@ LIMIT_BYTES = 10_000_000
 
 def noise(size: int) -> bytes:
     """Bytes that no codec makes smaller."""
-    state, out = 12345, bytearray()
-    while len(out) < size:
-        state = (state * 6364136223846793005 + 1442695040888963407) & 0xFFFF_FFFF_FFFF_FFFF
-        out += (state >> 32).to_bytes(4, "big")
-    return bytes(out[:size])
+    return random.Random(12345).randbytes(size)
 
 
 # Around the block size of snappy and lz4, smooth, rough and mixed.
