@@ -115,10 +115,13 @@ def epoch_of(record: PartitionRecord, offset: int) -> int:
 def is_same_log(later: PartitionRecord, earlier: PartitionRecord) -> bool:
     """True if `later` may be a later record of `earlier`'s log; False for that of a topic that has the name now.
 
-    Epochs go on for a name, and a topic that is created again begins at offset 0. A claim has all that was
-    published, and the epoch under which the last record was written stays, with the same start, until it is
-    forgotten. Of one epoch, what a broker knows of the journal may be ahead of the record.
+    The topic's id tells two topics apart where both records name it. Besides, epochs go on for a name, and a topic
+    that is created again begins at offset 0. A claim has all that was published, and the epoch under which the last
+    record was written stays, with the same start, until it is forgotten. Of one epoch, what a broker knows of the
+    journal may be ahead of the record.
     """
+    if later.journal and earlier.journal and later.journal.topic_id != earlier.journal.topic_id:
+        return False
     if later.leader_epoch == earlier.leader_epoch:
         return True
     if later.leader_epoch < earlier.leader_epoch or later.log_end_offset < earlier.log_end_offset:

@@ -40,7 +40,7 @@ class _Followed:
 
 
 class FollowedPartitions:
-    """Partitions by name. `make` makes the partition of a record.
+    """Partitions by name. `make` makes the partition of a record; `is_current` is false once its topic was deleted.
 
     `changes` grows with each partition that begins or ceases to be followed.
     """
@@ -49,6 +49,7 @@ class FollowedPartitions:
         self,
         store: MetadataStore,
         make: MakePartition,
+        is_current: Callable[[Partition], bool],
         journals: JournalReader,
         idle_sec: float = IDLE_SEC,
         metrics: JournalMetrics | None = None,
@@ -57,6 +58,7 @@ class FollowedPartitions:
         self._journals = FollowedJournals(store, journals, self._read_record_again, metrics)
         self._store = store
         self._make = make
+        self._is_current = is_current
         self._idle_sec = idle_sec
         self.changes = 0
         self._followed: dict[TopicPartition, _Followed] = {}
@@ -97,6 +99,10 @@ class FollowedPartitions:
         if partition is None:
             return None
         await self._catch_up_at_first(partition)
+        if not self._is_current(partition):
+            # Deleted meanwhile, when `drop_topic` found nothing to drop: another topic may have the name.
+            self._journals.detach(partition)
+            return None
         loop = asyncio.get_running_loop()
         task = self._watches.spawn(self._watch(partition), f"follow {partition.id}")
         self._followed[topic, index] = _Followed(partition, task, loop.time())

@@ -78,7 +78,11 @@ class LogManager:
         self._metadata = metadata
         self._factory = PartitionFactory(view, settings, metrics.background_failures)
         self._followed = FollowedPartitions(
-            metadata, self._factory.followed, journal_reader, metrics=metrics.journal
+            metadata,
+            self._factory.followed,
+            self._factory.is_current,
+            journal_reader,
+            metrics=metrics.journal,
         )
         self.stored = StoredRecords(self._followed)
         self._led = LedPartitions(self.claims, self._followed, flusher, metrics, self._lost)

@@ -52,7 +52,13 @@ class PartitionFactory:
         self._next_number = itertools.count()
 
     def followed(self, topic: str, index: int, record: PartitionRecord, revision: int) -> Partition | None:
-        """A partition that another broker leads; None if there is no such topic any more."""
+        """A partition that another broker leads; None if there is no such topic any more.
+
+        A record that names another topic than the one shown is older or newer than what is shown: none, too.
+        """
+        shown = self._view.topic(topic)
+        if shown is not None and record.journal is not None and record.journal.topic_id != shown.topic_id:
+            return None
         return self._make(topic, index, record, revision, NOT_LED)
 
     def led(
@@ -127,6 +133,11 @@ class PartitionFactory:
         if index not in numbers:
             numbers[index] = next(self._next_number)
         return numbers[index]
+
+    def is_current(self, partition: Partition) -> bool:
+        """False once the topic that the partition was made for was deleted, whatever has its name now."""
+        numbers = self._numbers.get(partition.id.topic, {})
+        return numbers.get(partition.id.index) == partition.number
 
     def has_made(self, topic: str) -> bool:
         """True if a partition of the topic was made since `forget`."""

@@ -1,6 +1,7 @@
 """Reads by a broker that has not heard that a topic was deleted, and that its name is another topic's now."""
 
 import struct
+import uuid
 from array import array
 from dataclasses import replace
 from functools import partial
@@ -10,6 +11,7 @@ import pytest
 from kafscale.formats.batch_walk import Chain, epochs_agree
 from kafscale.formats.partition_record import (
     EpochStart,
+    JournalPosition,
     PartitionRecord,
     decode_partition_record,
     encode_partition_record,
@@ -126,6 +128,15 @@ EARLIER = PartitionRecord(leader_epoch=5, log_end_offset=20, epochs=(EpochStart(
 )
 def test_epochs_tell_a_log_from_another_of_its_name(later: PartitionRecord, is_same: bool) -> None:
     assert is_same_log(later, EARLIER) is is_same
+
+
+def test_ids_of_topics_tell_a_log_from_another_of_its_name() -> None:
+    """Where epochs do not: the other one has as many records, and an epoch that goes on."""
+    position = JournalPosition(journal_id="journal", sequence=7, topic_id=uuid.UUID(int=1))
+    earlier = PartitionRecord(leader_epoch=5, log_end_offset=0, journal=position)
+    later = replace(earlier, leader_epoch=6)
+    assert is_same_log(later, earlier)
+    assert not is_same_log(replace(later, journal=replace(position, topic_id=uuid.UUID(int=2))), earlier)
 
 
 def test_offset_passed_over_between_two_leaders_is_of_no_epoch() -> None:

@@ -82,6 +82,10 @@ def make(topic: str, index: int, record: PartitionRecord, revision: int) -> Part
     return Partition(PartitionId(topic, index), 0, record, revision, config, append_rules(config), NOT_LED)
 
 
+def always(_: Partition) -> bool:
+    return True
+
+
 def no_journals() -> JournalReader:
     """An object store without entries."""
     return MemoryObjects(lambda: 0), NAMESPACE, StoreRetries(random.Random(0))
@@ -100,7 +104,7 @@ def played(scenario: Scenario) -> None:
 
     async def play() -> None:
         store = MemoryStore()
-        followed = FollowedPartitions(store, make, no_journals(), IDLE_SEC)
+        followed = FollowedPartitions(store, make, always, no_journals(), IDLE_SEC)
         await scenario(store, followed)
         await followed.close()
         assert len(followed) == 0
@@ -414,7 +418,7 @@ class BreakingStore(MemoryStore):
 def test_a_broken_watch_is_restarted_and_misses_nothing() -> None:
     async def play() -> None:
         store = BreakingStore()
-        followed = FollowedPartitions(store, make, no_journals(), IDLE_SEC)
+        followed = FollowedPartitions(store, make, always, no_journals(), IDLE_SEC)
         partition = await begin(store, followed, record_with(segment(0)))
         listener = Listener()
         partition.listen(listener)

@@ -1,9 +1,10 @@
 """Partitions made from the records of the metadata store."""
 
 import uuid
+from dataclasses import replace
 
 from kafscale.cluster.view import ClusterView
-from kafscale.formats.partition_record import PartitionRecord
+from kafscale.formats.partition_record import JournalPosition, PartitionRecord
 from kafscale.formats.topic_record import encode_topic_record
 from kafscale.log.partition import Partition
 from kafscale.log.partition_factory import PartitionFactory
@@ -63,6 +64,30 @@ def test_of_a_topic_that_is_gone_nothing_is_made() -> None:
     assert shown.factory.led("t", 0, RECORD, 7) is None
     assert shown.factory.followed("t", 0, RECORD, 7) is None
     assert not shown.factory.has_made("t")
+
+
+def test_no_partition_is_followed_by_the_record_of_another_topic_of_its_name() -> None:
+    """The record is read by name; the picture of topics may be older or newer than it."""
+    shown = Shown()
+    topic_id = shown.topic("t", {}).topic_id
+    of_it, of_another = (
+        replace(RECORD, journal=JournalPosition(journal_id="journal", sequence=0, topic_id=one))
+        for one in (topic_id, uuid.uuid4())
+    )
+    assert shown.factory.followed("t", 0, of_it, 7) is not None
+    assert shown.factory.followed("t", 0, of_another, 7) is None
+
+
+def test_a_partition_is_current_until_its_topic_is_forgotten() -> None:
+    shown = Shown()
+    shown.topic("t", {})
+    partition, other = shown.led("t"), shown.led("t", 1)
+    assert shown.factory.is_current(partition)
+    shown.factory.forget("t")
+    assert not shown.factory.is_current(partition)
+    assert shown.factory.is_current(shown.led("t"))
+    assert not shown.factory.is_current(partition)
+    assert not shown.factory.is_current(other)
 
 
 def test_a_partition_has_its_number_until_its_topic_is_forgotten() -> None:

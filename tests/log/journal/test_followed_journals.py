@@ -34,13 +34,15 @@ def make(topic: str, index: int, record: PartitionRecord, revision: int) -> Part
     return Partition(PartitionId(topic, index), 0, record, revision, config, append_rules(config), NOT_LED)
 
 
-def played(scenario: Scenario, partitions: int = 3) -> None:
+def played(
+    scenario: Scenario, partitions: int = 3, is_current: Callable[[Partition], bool] = lambda _: True
+) -> None:
     """Play it in virtual time, beside a journal of three entries with a record of each partition."""
 
     async def play() -> None:
         stores = await three_entries(partitions)
         reader = stores.objects, NAMESPACE, StoreRetries(random.Random(0))
-        followed = FollowedPartitions(stores.metadata, make, reader)
+        followed = FollowedPartitions(stores.metadata, make, is_current, reader)
         try:
             await scenario(stores, followed)
         finally:
@@ -98,6 +100,26 @@ def test_a_leader_that_reports_nothing_delays_no_read_for_long() -> None:
         assert partition.high_watermark == 4
 
     played(scenario)
+
+
+def test_a_topic_that_is_deleted_during_the_first_read_is_not_followed() -> None:
+    """Where there is nothing to drop yet; another topic may have the name (simulation, seed 3581819908)."""
+    is_there = True
+
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        nonlocal is_there
+        await stores.flush({0: 3}, is_reported=False)
+        reading = asyncio.create_task(followed.follow(TOPIC, 0))
+        await asyncio.sleep(A_WHILE_SEC)
+        assert not reading.done()
+        is_there = False
+        followed.drop_topic(TOPIC)
+        await stores.report(3)
+        assert await reading is None
+        assert followed.get(TOPIC, 0) is None
+        assert len(followed) == followed.changes == 0
+
+    played(scenario, is_current=lambda _: is_there)
 
 
 def test_a_leader_that_reports_nothing_delays_one_read() -> None:
