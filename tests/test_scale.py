@@ -6,7 +6,8 @@ import dataclasses
 import pytest
 
 from kafscale.cluster import registration
-from kafscale.cluster.claims import Claim, Claims
+from kafscale.cluster.claim_attempt import Claim
+from kafscale.cluster.claims import Claims
 from kafscale.cluster.new_topic import MAX_PARTITIONS
 from kafscale.metadata.measured_store import MeasuredMetadataStore
 from kafscale.metadata.memory_store import MemoryStore
@@ -22,7 +23,7 @@ async def test_a_takeover_takes_the_transactions_that_the_model_counts() -> None
     counted = Metrics()
     store = MeasuredMetadataStore(MemoryStore(), counted)
     lease = await store.grant_lease(10)
-    claims = Claims(store, lambda: lease, lambda key, value: (_RECORD, b"holder"), 0.1)
+    claims = Claims(store, lambda: lease, lambda key, value, ground: (_RECORD, b"holder"), 0.1)
     of_one_broker = 1_000 // 3
     asked = [Claim(f"partitions/orders/{one}", f"leaders/orders/{one}") for one in range(of_one_broker)]
     async with asyncio.timeout(PATIENCE_SEC):

@@ -2,24 +2,23 @@
 
 An item, a partition or a group shard, has a *record*, which every write of its owner compares, and an *owner key*,
 bound to the owner's lease. A claim succeeds only while there is no owner key. It changes the record, so that the
-owner before can write nothing from then on. Deleting the owner key releases the item.
+owner before can write nothing from then on. Deleting the owner key releases the item. A claim may rest on
+one more record, its *ground*, which it compares, too: a partition's record names the id of its topic, and by then
+another topic may have the name.
 """
 
 import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+from kafscale.cluster.claim_attempt import Claim, ClaimAttempt, Owned, by_size
 from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminateError, StoreUnavailableError
-from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, Delete, KeyValue, MetadataStore, Put, read_many
+from kafscale.metadata.store import ABSENT, NO_LEASE, Compare, Delete, KeyValue, MetadataStore, read_many
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
 logger = logging.getLogger(__name__)
-
-MAX_TRANSACTION_BYTES = 1024 * 1024
-"""The limit on the values of one transaction: etcd takes up to 1.5 MiB by default."""
 
 REFUSED_AGAIN_SEC = 30.0
 """When a record that the store refused for its size is tried again, unless it has changed before."""
@@ -27,25 +26,10 @@ REFUSED_AGAIN_SEC = 30.0
 _CLAIMS_AT_ONCE = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The keys of an item that can be claimed."""
+NextRecord = Callable[[str, bytes | None, KeyValue | None], tuple[bytes, bytes] | None]
+"""Returns the values of the next record and of the owner key, from a record's key and value and the item's ground.
 
-    record_key: str
-    owner_key: str
-
-
-@dataclass(frozen=True, slots=True)
-class Owned:
-    """An item that this broker owns: its record's value and the revision of both keys."""
-
-    claim: Claim
-    record: bytes
-    revision: int
-
-
-NextRecord = Callable[[str, bytes | None], tuple[bytes, bytes] | None]
-"""Returns the values of the next record and of the owner key, from a record's key and value (None: it is absent).
+A value is None if it is absent, the ground also if the item has none.
 
 None if the item is not to be claimed. Raises `CorruptDataError`.
 """
@@ -88,10 +72,7 @@ class Claims:
             # An owner key that is bound to nothing would outlive its owner.
             raise LeaseEndedError(lease)
         outcomes = await asyncio.gather(
-            *(
-                self._claim_parts(lease, part, known, notify)
-                for part in self._parts(tuple(claims), keys_each=2)
-            ),
+            *(self._claim_parts(lease, part, known, notify) for part in self._parts(tuple(claims))),
             # All are awaited: nothing is claimed, and nothing notified, after this has returned or raised.
             return_exceptions=True,
         )
@@ -102,9 +83,18 @@ class Claims:
             claimed += outcome
         return claimed
 
-    def _parts(self, claims: Sequence[Claim], keys_each: int) -> Iterator[Sequence[Claim]]:
-        size = self._store.max_operations // keys_each
-        return (claims[start : start + size] for start in range(0, len(claims), size))
+    def _parts(self, claims: Iterable[Claim]) -> Iterator[Sequence[Claim]]:
+        """The claims in parts with as many keys as a transaction may compare."""
+        part: list[Claim] = []
+        compared: set[str] = set()
+        for claim in claims:
+            if part and len(compared | set(claim.keys)) > self._store.max_operations:
+                yield part
+                part, compared = [], set()
+            part.append(claim)
+            compared.update(claim.keys)
+        if part:
+            yield part
 
     async def _claim_parts(
         self,
@@ -117,10 +107,10 @@ class Claims:
             if known is None:
                 found = await self._read(claims)
             else:
-                found = {c.record_key: known[c.record_key] for c in claims if c.record_key in known}
+                found = {key: known[key] for claim in claims for key in claim.keys if key in known}
             claimed: list[Owned] = []
             unreadable: dict[str, _Unreadable] = {}
-            parts = deque(_by_size(claims, found))
+            parts = deque(by_size(claims, found))
             while parts:
                 part = parts.popleft()
                 try:
@@ -216,12 +206,13 @@ class Claims:
         found: Mapping[str, KeyValue],
         lease: int,
         unreadable: "dict[str, _Unreadable]",
-    ) -> "_Attempt":
-        attempt = _Attempt()
+    ) -> ClaimAttempt:
+        attempt = ClaimAttempt()
         for claim in claims:
             stored = found.get(claim.record_key)
+            ground = None if claim.ground_key is None else found.get(claim.ground_key)
             try:
-                values = self._next_record(claim.record_key, None if stored is None else stored.value)
+                values = self._next_record(claim.record_key, None if stored is None else stored.value, ground)
             except CorruptDataError as problem:
                 # It has no owner until its record is repaired; the others are claimed all the same.
                 if stored is not None:
@@ -230,7 +221,7 @@ class Claims:
                 self._failures.report(claim.record_key, problem)
             else:
                 if values is not None:
-                    attempt.add(claim, stored, *values, lease)
+                    attempt.add(claim, stored, ground, *values, lease)
         return attempt
 
     async def _report_unreadable(self, unreadable: "Mapping[str, _Unreadable]") -> None:
@@ -279,12 +270,12 @@ class Claims:
     async def read(self, claims: Sequence[Claim]) -> dict[str, KeyValue]:
         """The records and owner keys of these items. Retries while the store is away."""
         found: dict[str, KeyValue] = {}
-        for part in self._parts(claims, keys_each=2):
+        for part in self._parts(claims):
             found |= await self._read(part)
         return found
 
     async def _read(self, claims: Sequence[Claim]) -> dict[str, KeyValue]:
-        keys = [key for claim in claims for key in (claim.record_key, claim.owner_key)]
+        keys = list(dict.fromkeys(key for claim in claims for key in claim.keys))
         while True:
             try:
                 return await read_many(self._store, keys)
@@ -348,36 +339,3 @@ class _Unreadable(NamedTuple):
     key: str
     revision: int
     problem: CorruptDataError
-
-
-class _Attempt:
-    """One transaction. The revision of the items in `owned` is not known yet."""
-
-    def __init__(self) -> None:
-        self.owned: list[Owned] = []
-        self.compares: list[Compare] = []
-        self.puts: list[Put] = []
-
-    def add(self, claim: Claim, stored: KeyValue | None, record: bytes, owner: bytes, lease: int) -> None:
-        """Claim this item, too, on the condition that its record is unchanged and has no owner."""
-        self.owned.append(Owned(claim, record, ABSENT))
-        self.compares.append(Compare(claim.record_key, ABSENT if stored is None else stored.mod_revision))
-        self.compares.append(Compare(claim.owner_key, ABSENT))
-        self.puts.append(Put(claim.record_key, record))
-        self.puts.append(Put(claim.owner_key, owner, lease))
-
-
-def _by_size(claims: Sequence[Claim], found: Mapping[str, KeyValue]) -> Iterator[Sequence[Claim]]:
-    """The claims in parts whose records fit into one transaction."""
-    part: list[Claim] = []
-    size_bytes = 0
-    for claim in claims:
-        stored = found.get(claim.record_key)
-        size = 0 if stored is None else len(stored.value)
-        if part and size_bytes + size > MAX_TRANSACTION_BYTES:
-            yield part
-            part, size_bytes = [], 0
-        part.append(claim)
-        size_bytes += size
-    if part:
-        yield part

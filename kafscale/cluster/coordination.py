@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from kafscale.cluster.claims import Claim, Claims
+from kafscale.cluster.claim_attempt import Claim
+from kafscale.cluster.claims import Claims
 from kafscale.formats.topic_record import (
     decode_group_shard_record,
     encode_coordinator_record,
@@ -11,7 +12,7 @@ from kafscale.formats.topic_record import (
 )
 from kafscale.metadata import keys
 from kafscale.metadata.model import CoordinatorRecord, GroupShardRecord
-from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store import KeyValue, MetadataStore
 
 _FIRST_EPOCH = 0
 
@@ -34,7 +35,7 @@ class Coordination:
         self._broker_id = broker_id
         self._claims = Claims(store, lease, self._next_record, retry_delay_sec)
 
-    def _next_record(self, key: str, value: bytes | None) -> tuple[bytes, bytes]:
+    def _next_record(self, key: str, value: bytes | None, _: KeyValue | None) -> tuple[bytes, bytes]:
         epoch = _FIRST_EPOCH
         if value is not None:
             epoch = decode_group_shard_record(key, value).coordinator_epoch + 1

@@ -2,12 +2,15 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Protocol
 
-from kafscale.cluster.claims import Claim, Claims, Owned
+from kafscale.cluster.claim_attempt import Claim, Owned
+from kafscale.cluster.claims import Claims
 from kafscale.errors import CorruptDataError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.partition_record import (
     EpochStart,
@@ -16,12 +19,12 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.formats.topic_record import encode_leader_record
+from kafscale.formats.topic_record import decode_topic_record, encode_leader_record
 from kafscale.journal.partition_state import partition_state
 from kafscale.journal.replay import Replay
 from kafscale.metadata import keys
 from kafscale.metadata.model import LeaderRecord
-from kafscale.metadata.store import NO_LEASE, Compare, KeyValue, MetadataStore, Put
+from kafscale.metadata.store import NO_LEASE, Compare, KeyValue, MetadataStore, Put, read_many
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 
 logger = logging.getLogger(__name__)
@@ -90,7 +93,9 @@ class Leadership:
         self._failures = failures or ItemFailures(BackgroundWork.CLAIMS)
         self._claims = Claims(store, lease, self._next_record, retry_delay_sec, self._failures)
 
-    def _next_record(self, key: str, value: bytes | None) -> tuple[bytes, bytes] | None:
+    def _next_record(
+        self, key: str, value: bytes | None, topic_record: KeyValue | None
+    ) -> tuple[bytes, bytes] | None:
         if value is None:
             return None  # No such partition, or its topic is being deleted.
         record = decode_partition_record(key, value)
@@ -102,8 +107,10 @@ class Leadership:
             record = partition_state(record, replay, self._journals.namespace, index)
         record = next_epoch(record)
         position = self._journals.position(topic)
-        if position is None:
-            return None  # The topic is not known here yet, or is being deleted.
+        if position is None or topic_record is None or _topic_id(topic_record) != position.topic_id:
+            return (
+                None  # The topic is not known here yet, or is being deleted; another one may have its name.
+            )
         record = replace(record, journal=position)
         leader = LeaderRecord(broker_id=self._broker_id, leader_epoch=record.leader_epoch)
         return encode_partition_record(record), encode_leader_record(leader)
@@ -119,7 +126,7 @@ class Leadership:
         claim is made. Retries while the store is away. Raises `LeaseEndedError`.
         """
         claims = [_claim(topic, index) for topic, index in partitions]
-        known = await self._records() if len(claims) >= _MANY else None
+        known = await self._records(claims) if len(claims) >= _MANY else None
         if known is None:
             known = await self._claims.read(claims)
         self._replays = await self._journals.replays(_positions(claims, known))
@@ -132,12 +139,17 @@ class Leadership:
         await self._claims.claim(claims, known, take)
         return elected
 
-    async def _records(self) -> dict[str, KeyValue] | None:
+    async def _records(self, claims: Sequence[Claim]) -> dict[str, KeyValue] | None:
+        """All records of partitions, and those of the topics of these claims; None if a store is away."""
         try:
             snapshot = await self._store.range(keys.PARTITIONS)
+            found = {item.key: item for item in snapshot.items}
+            topics = list({claim.ground_key: None for claim in claims if claim.ground_key is not None})
+            for start in range(0, len(topics), self._store.max_operations):
+                found |= await read_many(self._store, topics[start : start + self._store.max_operations])
         except (StoreUnavailableError, StoreIndeterminateError):
             return None
-        return {item.key: item for item in snapshot.items}
+        return found
 
     async def release(self, revisions: dict[TopicPartition, int]) -> None:
         """Release the partitions that this broker still leads as claimed at these revisions."""
@@ -223,7 +235,13 @@ def _positions(claims: Iterable[Claim], known: Mapping[str, KeyValue]) -> Iterat
 
 
 def _claim(topic: str, index: int) -> Claim:
-    return Claim(keys.partition(topic, index), keys.leader(topic, index))
+    return Claim(keys.partition(topic, index), keys.leader(topic, index), keys.topic(topic))
+
+
+@lru_cache(maxsize=64)
+def _topic_id(record: KeyValue) -> uuid.UUID:
+    """Of a topic's record; a topic may have thousands of partitions. Raises `CorruptDataError`."""
+    return decode_topic_record(record.key, record.value).topic_id
 
 
 def _claimed(owned: Owned) -> Claimed:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.cluster.claims import MAX_TRANSACTION_BYTES, Claim, Claims, Owned
+from kafscale.cluster.claim_attempt import MAX_TRANSACTION_BYTES, Claim, Owned
+from kafscale.cluster.claims import Claims
 from kafscale.errors import CorruptDataError, LeaseEndedError, StoreIndeterminateError
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import (
@@ -55,7 +56,7 @@ def claims(count: int) -> list[Claim]:
     return [claim(number) for number in range(count)]
 
 
-def next_record(key: str, value: bytes | None) -> tuple[bytes, bytes] | None:
+def next_record(key: str, value: bytes | None, ground: KeyValue | None) -> tuple[bytes, bytes] | None:
     """A record is its epoch and what else is in it; one that is not there starts at 0."""
     if value == BROKEN:
         raise CorruptDataError(key, "is broken")

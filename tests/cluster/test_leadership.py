@@ -1,7 +1,8 @@
 """Claims: a new epoch for every leader, in the record and in the leader's key, whatever the store answers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,15 +16,15 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
-from kafscale.formats.topic_record import decode_leader_record
+from kafscale.formats.topic_record import decode_leader_record, encode_topic_record
 from kafscale.journal.replay import Replay
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
-from kafscale.metadata.model import LeaderRecord
-from kafscale.metadata.store import Put
+from kafscale.metadata.model import LeaderRecord, TopicRecord
+from kafscale.metadata.store import Compare, Delete, MetadataStore, Operation, Put, TransactionResult
 from tests.log.journal.slices import TOPIC_ID, image
 from tests.support.faults import ERRORS, CountingStore, Fault, Fuse, FusedMetadataStore
-from tests.support.owners import OneJournal, end_leases, lead_elsewhere
+from tests.support.owners import JOURNALS_TOPIC_ID, OneJournal, end_leases, lead_elsewhere
 
 BROKER_ID = 3
 WANTED = [("orders", index) for index in range(10)]
@@ -36,10 +37,16 @@ async def store_record(store: MemoryStore, record: PartitionRecord, index: int =
 @pytest.fixture
 async def store() -> AsyncIterator[MemoryStore]:
     store = MemoryStore(max_operations=8)
+    await store_topic(store, "orders")
     for index in range(10):
         await store_record(store, PartitionRecord(leader_epoch=-1), index)
     yield store
     await store.close()
+
+
+async def store_topic(store: MetadataStore, name: str, topic_id: uuid.UUID = JOURNALS_TOPIC_ID) -> None:
+    record = TopicRecord(name=name, topic_id=topic_id, partition_count=1000, configs={})
+    await store.transact([], [Put(keys.topic(name), encode_topic_record(record))])
 
 
 async def record_of(store: MemoryStore, index: int) -> PartitionRecord:
@@ -138,6 +145,7 @@ async def test_a_fault_at_any_call_leaves_every_partition_led(
 async def test_many_are_claimed_without_a_read_for_each(store: MemoryStore) -> None:
     wanted = [("many", index) for index in range(600)]
     record = encode_partition_record(PartitionRecord(leader_epoch=4))
+    await store_topic(store, "many")
     for topic, index in wanted:
         await store.transact([], [Put(keys.partition(topic, index), record)])
     await (await leadership_of(store, 1)).claim(wanted[:3])
@@ -147,8 +155,62 @@ async def test_many_are_claimed_without_a_read_for_each(store: MemoryStore) -> N
     assert sorted((one.topic, one.index) for one in claimed) == wanted[3:]
     assert {one.record.leader_epoch for one in claimed} == {5}
     assert counting.calls["range"] == 1
-    # Four partitions each, and one more for those that were led.
-    assert 150 <= counting.calls["transact"] <= 152
+    # Three partitions each beside their topic, one to read it, and one more for those that were led.
+    assert 200 <= counting.calls["transact"] <= 203
+
+
+async def test_no_partition_is_claimed_for_a_topic_made_again(store: MemoryStore) -> None:
+    """The claimer may not know yet: its slices would name a deleted topic (simulation, seed 120063958)."""
+    await store_topic(store, "orders", uuid.UUID(int=2))
+    leadership = await leadership_of(store)
+    assert await leadership.claim(WANTED) == []
+    assert [await leader_of(store, index) for index in range(10)] == [None] * 10
+    await store.transact([], [Delete(keys.topic("orders"))])
+    assert await leadership.claim(WANTED) == []
+
+
+class TopicMadeAgain(MemoryStore):
+    """The topic is deleted, and there again, in the moment before the first claim."""
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        if any(isinstance(one, Put) and one.key.startswith(keys.LEADERS) for one in operations):
+            again = TopicRecord(name="orders", topic_id=uuid.UUID(int=2), partition_count=1, configs={})
+            await super().transact([], [Put(keys.topic("orders"), encode_topic_record(again))])
+        return await super().transact(compares, operations)
+
+
+async def test_a_topic_made_again_before_the_claim_prevents_it() -> None:
+    store = TopicMadeAgain(max_operations=8)
+    await store_topic(store, "orders")
+    await store_record(store, PartitionRecord(leader_epoch=-1))
+    assert await (await leadership_of(store)).claim(WANTED[:1]) == []
+    assert await leader_of(store, 0) is None
+    assert (await record_of(store, 0)).journal is None
+    await store.close()
+
+
+@pytest.mark.parametrize("is_many", [False, True])
+async def test_a_topic_that_changes_meanwhile_is_claimed_all_the_same(
+    store: MemoryStore, is_many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its configuration, that is: it keeps its id."""
+    monkeypatch.setattr("kafscale.cluster.leadership._MANY", 1 if is_many else 100)
+    leadership = await leadership_of(store)
+    changed = False
+
+    class Changing(OneJournal):
+        async def replays(self, positions: Iterable[JournalPosition]) -> Mapping[str, Replay]:
+            nonlocal changed
+            changed = True
+            await store_topic(store, "orders")
+            return await super().replays(positions)
+
+    leadership._journals = Changing()
+    claimed = await leadership.claim(WANTED)
+    assert changed
+    assert sorted((one.topic, one.index) for one in claimed) == WANTED
 
 
 async def test_the_end_of_a_lease_ends_leadership_but_keeps_the_epoch(store: MemoryStore) -> None:
@@ -168,6 +230,7 @@ class CollectedJournal(OneJournal):
     """A dead broker's journal: of its entries the first was collected. `meanwhile` runs while it is read."""
 
     def __init__(self, meanwhile: Callable[[], Awaitable[object]]) -> None:
+        super().__init__()
         self._meanwhile = meanwhile
 
     async def replays(self, positions: Iterable[JournalPosition]) -> Mapping[str, Replay]:

@@ -66,7 +66,7 @@ def test_of_a_topic_that_is_gone_nothing_is_made() -> None:
     assert not shown.factory.has_made("t")
 
 
-def test_no_partition_is_followed_by_the_record_of_another_topic_of_its_name() -> None:
+def test_no_partition_is_followed_by_the_record_of_another_topic() -> None:
     """The record is read by name; the picture of topics may be older or newer than it."""
     shown = Shown()
     topic_id = shown.topic("t", {}).topic_id

@@ -1,6 +1,7 @@
 """One broker's control plane over stores in memory, with a stand-in for the log manager."""
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -174,7 +175,12 @@ async def control_plane(
     )
     registration = Registration(store, lease_ttl_sec=60)
     await registration.register(broker_record)
-    leadership = Leadership(store, settings.broker_id, lambda: registration.lease, OneJournal())
+
+    def topic_id_of(name: str) -> uuid.UUID | None:
+        topic = view.topic(name, include_deleting=True)  # as a broker that has not heard of it yet
+        return None if topic is None else topic.topic_id
+
+    leadership = Leadership(store, settings.broker_id, lambda: registration.lease, OneJournal(topic_id_of))
     await view.ready()
     await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
     logs = LogsStandIn(view, leadership)

@@ -2,7 +2,7 @@
 
 import random
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from kafscale.cluster.leadership import next_epoch
@@ -97,13 +97,23 @@ async def taken_over(
     return replace(partition_state(record, replay, NAMESPACE, index), journal=None)
 
 
+JOURNALS_TOPIC_ID = uuid.UUID(int=1)
+"""Of every topic, as `OneJournal` has it."""
+
+
 class OneJournal:
     """The journals of a broker that writes none: claims name it, and no other one is read."""
 
     namespace = "default"
 
+    def __init__(self, topic_id_of: Callable[[str], uuid.UUID | None] = lambda _: JOURNALS_TOPIC_ID) -> None:
+        self._topic_id_of = topic_id_of
+
     def position(self, topic: str) -> JournalPosition | None:
-        return JournalPosition(journal_id="none", sequence=-1, topic_id=uuid.UUID(int=1))
+        topic_id = self._topic_id_of(topic)
+        if topic_id is None:
+            return None
+        return JournalPosition(journal_id="none", sequence=-1, topic_id=topic_id)
 
     async def replays(self, positions: Iterable[JournalPosition]) -> Mapping[str, Replay]:
         """Nothing is behind any position."""

@@ -102,7 +102,7 @@ def test_a_leader_that_reports_nothing_delays_no_read_for_long() -> None:
     played(scenario)
 
 
-def test_a_topic_that_is_deleted_during_the_first_read_is_not_followed() -> None:
+def test_a_topic_deleted_during_the_first_read_is_not_followed() -> None:
     """Where there is nothing to drop yet; another topic may have the name (simulation, seed 3581819908)."""
     is_there = True
 
