@@ -1,4 +1,4 @@
-"""The admin HTTP server: `/metrics`, `/healthz` and `/readyz`, in threads of its own.
+"""The admin HTTP server: `/metrics`, `/healthz`, `/readyz` and pages for people, in threads of its own.
 
 It runs beside the event loop so that a scrape of a large cluster does not hold up Kafka clients and a hung
 loop is still reported. Each connection carries one request, has a deadline for all of it, and is read no
@@ -21,6 +21,7 @@ from typing import Any
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
 from kafscale.errors import cannot_listen
+from kafscale.ops.admin_requests import AdminAnswer, AdminPages, AdminRequest, text_answer
 from kafscale.ops.health import Health
 from kafscale.ops.metric_export import render
 from kafscale.ops.metrics import Metrics
@@ -36,11 +37,12 @@ DEADLINE_SEC = 10.0
 ACCEPT_POLL_SEC = 0.2
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
-Answer = tuple[HTTPStatus, str, bytes]
-
 
 class AdminServer:
-    """Serves one broker's metrics and health from `start` to `stop`. `token`: what metrics need, None: nothing."""
+    """Serves one broker's metrics and health from `start` to `stop`. `token`: what metrics need, None: nothing.
+
+    `pages` answers every other path; without it there is none.
+    """
 
     def __init__(
         self,
@@ -48,12 +50,14 @@ class AdminServer:
         health: Health,
         *,
         token: MetricsToken | None = None,
+        pages: AdminPages | None = None,
         deadline_sec: float = DEADLINE_SEC,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._metrics = metrics
         self._health = health
         self._token = token
+        self._pages = pages
         self._deadline_sec = deadline_sec
         self._max_connections = max_connections
         self._rendering = threading.Lock()
@@ -84,33 +88,33 @@ class AdminServer:
             server.server_close()
             server.end_connections()
 
-    def answer(self, path: str, authorization: str | None = None) -> Answer | None:
-        """Status, content type and body for a path without its query; None when there is no such page.
-
-        `authorization`: the request's header.
-        """
-        match path:
-            case "/metrics" if self._token is not None and not self._token.admits(authorization):
-                return HTTPStatus.UNAUTHORIZED, "text/plain; charset=utf-8", b"a bearer token is needed\n"
+    def answer(self, request: AdminRequest) -> AdminAnswer | None:
+        """The answer to a request; None when there is no such page."""
+        match request.path:
+            case "/metrics" if self._token is not None and not self._token.admits(request.authorization):
+                needed = "a bearer token is needed"
+                return text_answer(HTTPStatus.UNAUTHORIZED, needed, WWW_Authenticate="Bearer")
             case "/metrics":
                 with self._rendering:
-                    return HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, render(self._metrics)
+                    return AdminAnswer(HTTPStatus.OK, CONTENT_TYPE_PLAIN_0_0_4, render(self._metrics))
             case "/healthz":
                 return _health_answer("alive", self._health.liveness_problems())
             case "/readyz":
                 return _health_answer("ready", self._health.readiness_problems(), self._health.warnings())
             case _:
-                return None
+                return None if self._pages is None else self._pages.answer(request)
 
 
-def _health_answer(what: str, problems: Mapping[str, str], warnings: Mapping[str, str] = NOTHING) -> Answer:
+def _health_answer(
+    what: str, problems: Mapping[str, str], warnings: Mapping[str, str] = NOTHING
+) -> AdminAnswer:
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
     body: dict[str, object] = {"status": what}
     if problems:
         body = {"status": f"not {what}", "reasons": dict(problems)}
     if warnings:
         body["warnings"] = dict(warnings)
-    return status, "application/json", json.dumps(body).encode() + b"\n"
+    return AdminAnswer(status, "application/json", json.dumps(body).encode() + b"\n")
 
 
 class _Server(socketserver.TCPServer):
@@ -122,7 +126,7 @@ class _Server(socketserver.TCPServer):
     def __init__(
         self,
         address: tuple[str, int],
-        answer: Callable[[str, str | None], Answer | None],
+        answer: Callable[[AdminRequest], AdminAnswer | None],
         deadline_sec: float,
         max_connections: int,
     ) -> None:
@@ -242,21 +246,28 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(with_body=False)
 
     def _answer(self, *, with_body: bool) -> None:
-        answer = self.server.answer(self.path.partition("?")[0], self.headers.get("Authorization"))
+        path, _, query = self.path.partition("?")
+        request = AdminRequest(
+            path=path,
+            query=query,
+            host=self.headers.get("Host"),
+            authorization=self.headers.get("Authorization"),
+        )
+        answer = self.server.answer(request)
         if answer is None:
             self.send_error(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz")
             return
-        status, content_type, body = answer
-        self.send_response(status)
-        if status is HTTPStatus.UNAUTHORIZED:
-            self.send_header("WWW-Authenticate", "Bearer")
-        self.send_header("Content-Type", content_type)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_response(answer.status)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.send_header("X-Content-Type-Options", "nosniff")
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(answer.body)))
         self.send_header("Connection", "close")
         self.end_headers()
         if with_body:
             self.connection.settimeout(self.server.deadline_sec)
-            self.wfile.write(body)
+            self.wfile.write(answer.body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         _logger.debug(format, *args)

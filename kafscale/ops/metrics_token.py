@@ -1,5 +1,7 @@
 """The token that a request for the metrics must have."""
 
+import base64
+import binascii
 import hmac
 import logging
 from pathlib import Path
@@ -8,7 +10,8 @@ from typing import Final
 _logger = logging.getLogger(__name__)
 
 MAX_TOKEN_BYTES: Final = 4096
-_SCHEME: Final = "bearer"
+_BEARER: Final = "bearer"
+_BASIC: Final = "basic"
 
 
 class MetricsToken:
@@ -19,8 +22,22 @@ class MetricsToken:
 
     def admits(self, authorization: str | None) -> bool:
         """True if the header is `Bearer` and the token. Reads a small file; without a token nothing is admitted."""
-        scheme, _, given = (authorization or "").partition(" ")
-        if scheme.lower() != _SCHEME or not given.strip():
+        scheme, given = _divided(authorization)
+        return scheme == _BEARER and self._is(given.encode("utf-8", "replace"))
+
+    def admits_browser(self, authorization: str | None) -> bool:
+        """The same, or `Basic` with any name and the token as password: browsers ask people for these."""
+        scheme, given = _divided(authorization)
+        if scheme != _BASIC:
+            return self.admits(authorization)
+        try:
+            _, colon, password = base64.b64decode(given, validate=True).partition(b":")
+        except (binascii.Error, ValueError):
+            return False
+        return bool(colon) and self._is(password)
+
+    def _is(self, given: bytes) -> bool:
+        if not given:
             return False
         try:
             with self._path.open("rb") as file:
@@ -28,4 +45,10 @@ class MetricsToken:
         except OSError as error:
             _logger.warning("the token for metrics cannot be read", extra={"error": str(error)})
             return False
-        return bool(token) and hmac.compare_digest(token, given.strip().encode("utf-8", "replace"))
+        return bool(token) and hmac.compare_digest(token, given)
+
+
+def _divided(authorization: str | None) -> tuple[str, str]:
+    """The scheme, in lower case, and what is behind it."""
+    scheme, _, given = (authorization or "").partition(" ")
+    return scheme.lower(), given.strip()

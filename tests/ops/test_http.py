@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from http import HTTPStatus
 from pathlib import Path
 from types import MappingProxyType
 
 import pytest
 
 from kafscale.errors import StartupError
+from kafscale.ops.admin_requests import AdminAnswer, AdminRequest
 from kafscale.ops.health import Health
 from kafscale.ops.http import MAX_REQUEST_BYTES, AdminServer
 from kafscale.ops.metrics import Metrics
@@ -254,6 +256,30 @@ def test_metrics_need_the_token_and_health_none(start: Start, tmp_path: Path, gi
     assert (response.status, response.headers["WWW-Authenticate"]) == (401, "Bearer")
     assert b"right" not in body
     assert request(port, "/metrics", headers={"Authorization": "Bearer right"})[0].status == 200
+    assert request(port, "/healthz")[0].status == 200
+
+
+class _Pages:
+    """Answers one path with what it was requested with."""
+
+    def answer(self, request: AdminRequest) -> AdminAnswer | None:
+        if request.path != "/page":
+            return None
+        text = f"{request.query} {request.host} {request.authorization}"
+        return AdminAnswer(HTTPStatus.OK, "text/html", text.encode(), {"Cache-Control": "no-store"})
+
+
+def test_pages_answer_what_metrics_and_health_do_not(start: Start) -> None:
+    _, port = start(pages=_Pages())
+    response, body = request(port, "/page?a=1&b", headers={"Authorization": "Basic x"})
+    assert (response.status, body.decode()) == (200, f"a=1&b 127.0.0.1:{port} Basic x")
+    assert (response.headers["Cache-Control"], response.headers["X-Content-Type-Options"]) == (
+        "no-store",
+        "nosniff",
+    )
+    assert request(port, "/page", "HEAD")[1] == b""
+    assert request(port, "/page", "POST")[0].status == 405
+    assert request(port, "/other")[0].status == 404
     assert request(port, "/healthz")[0].status == 200
 
 
