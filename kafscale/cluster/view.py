@@ -160,6 +160,10 @@ class ClusterView:
         """How many topics there are, those that are being deleted included."""
         return len(self._topics)
 
+    def topic_names(self) -> list[str]:
+        """The names of all topics, those that are being deleted included, in no order. For any thread."""
+        return list(self._topics.records)
+
     def offline_partition_count(self) -> int:
         """How many partitions have no leader. For any thread."""
         led = {topic: len(leaders) for topic, leaders in list(self._leaders.items())}

@@ -295,6 +295,10 @@ class GroupCoordinator:
         running = self._shards.group(group_id)
         return None if running is None else running.group
 
+    def group_ids(self) -> list[str]:
+        """The ids of the groups that this broker coordinates, in no order. For any thread."""
+        return self._shards.group_ids()
+
     def groups(self) -> Iterable[Group]:
         """Every group that this broker coordinates."""
         return [running.group for _, running in self._shards.all_groups()]

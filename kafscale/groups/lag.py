@@ -40,10 +40,14 @@ class ConsumerLag:
 
     def samples(self) -> Iterator[tuple[tuple[str, str, str], int]]:
         """Group, topic and partition, and the records between the committed offset and the log's end."""
-        for (group_id, topic, index), offset in self._offsets.copy().items():
-            end = self._log_end_offset(topic, index)
+        for (group_id, topic, index), offset, end in self.positions():
             if end is not None:
                 yield (group_id, topic, str(index)), max(end - offset, 0)
+
+    def positions(self) -> Iterator[tuple[Series, int, int | None]]:
+        """Each series with its committed offset and the log end offset, None while that is not known."""
+        for series, offset in self._offsets.copy().items():
+            yield series, offset, self._log_end_offset(series[1], series[2])
 
     def partitions(self) -> set[TopicPartition]:
         """The partitions that are in the table."""

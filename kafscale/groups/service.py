@@ -24,7 +24,10 @@ logger = logging.getLogger(__name__)
 
 
 class GroupService:
-    """The coordinator, its group shards, the expiry of offsets, the lag. `lease` returns the broker's lease."""
+    """The coordinator, its group shards, the expiry of offsets, the lag. `lease` returns the broker's lease.
+
+    `lag` is None if it is switched off.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,9 @@ class GroupService:
         self._log_end_offsets = LogEndOffsets(
             store, log_end_offset, lambda: lag.partitions() if lag else (), failures=failures
         )
-        lag = _consumer_lag(view, self._log_end_offsets.get, settings.consumer_lag_max_series, metrics)
+        self.lag = lag = _consumer_lag(
+            view, self._log_end_offsets.get, settings.consumer_lag_max_series, metrics
+        )
         self._shards = GroupShards(
             store, coordination, settings, metrics.groups, now_ms, lag, self._shard_changed, failures
         )

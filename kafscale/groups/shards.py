@@ -222,6 +222,10 @@ class GroupShards:
             raise unknown_group(group_id)
         return running
 
+    def group_ids(self) -> list[str]:
+        """The ids of all groups, in no order. For any thread: each dictionary is copied before it is walked."""
+        return [group_id for shard in list(self._shards.values()) for group_id in list(shard.groups)]
+
     def all_groups(self) -> Iterator[tuple[GroupShard, RunningGroup]]:
         """Every group, with its shard. Raises `KafkaError` COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR."""
         if self._stopping:

@@ -1,6 +1,7 @@
 """The partitions that this broker leads: the driver of their leadership (log/leadership/machine.py)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import NamedTuple
 
 from kafscale.log.claims_in_flight import ClaimsInFlight
 from kafscale.log.followed_partitions import FollowedPartitions
@@ -15,6 +16,19 @@ _COUNTED = {
     Act.COUNT_HANDED_OVER: LeadershipChange.HANDED_OVER,
     Act.COUNT_LOST: LeadershipChange.LOST,
 }
+
+
+class StoredTopic(NamedTuple):
+    """Of the partitions of a topic that this broker leads.
+
+    `offsets`: from the log start to the log end. `segments`, `size_bytes`: published, in the `loaded` partitions.
+    """
+
+    partitions: int
+    loaded: int
+    offsets: int
+    segments: int
+    size_bytes: int
 
 
 class LedPartitions:
@@ -65,6 +79,13 @@ class LedPartitions:
                 others = (others or 0) + found
         if others is not None:
             yield (OTHER_TOPICS,), others
+
+    def stored_by_topic(self) -> dict[str, StoredTopic]:
+        """The stored part of each topic, for any thread."""
+        return {
+            topic: _stored_topic(list(partitions.values()))
+            for topic, partitions in list(self._served.items())
+        }
 
     def get(self, topic: str, index: int) -> Partition | None:
         """The partition, None when this broker does not lead it."""
@@ -132,3 +153,15 @@ def _one(_: Partition) -> int:
 def _stored_bytes(partition: Partition) -> int:
     references = partition.references
     return 0 if references is None else references.size_bytes
+
+
+def _stored_topic(partitions: Collection[Partition]) -> StoredTopic:
+    records = [partition.record for partition in partitions]
+    loaded = [partition.references for partition in partitions if partition.references is not None]
+    return StoredTopic(
+        partitions=len(partitions),
+        loaded=len(loaded),
+        offsets=sum(record.log_end_offset - record.log_start_offset for record in records),
+        segments=sum(map(len, loaded)),
+        size_bytes=sum(references.size_bytes for references in loaded),
+    )

@@ -18,7 +18,7 @@ from kafscale.log.journal.followed_journal import JournalReader
 from kafscale.log.leader_check import is_leader_still
 from kafscale.log.leadership.events import Event
 from kafscale.log.leadership.states import State
-from kafscale.log.led_partitions import LedPartitions
+from kafscale.log.led_partitions import LedPartitions, StoredTopic
 from kafscale.log.partition import Partition
 from kafscale.log.partition_factory import PartitionFactory
 from kafscale.log.partition_log import PartitionLog
@@ -150,6 +150,10 @@ class LogManager:
         """Register the gauges of the partitions that are led and followed."""
         self._led.register_gauges(metrics)
         metrics.gauge(metric_families.PARTITIONS_FOLLOWED, lambda: self.followed_count)
+
+    def stored_by_topic(self) -> dict[str, StoredTopic]:
+        """The stored part of each topic, in the partitions that this broker leads, for any thread."""
+        return self._led.stored_by_topic()
 
     def log_end_offset(self, topic: str, index: int) -> int | None:
         """The partition's published log end offset, for any thread; None when this broker does not lead it."""
