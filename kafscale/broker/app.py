@@ -21,6 +21,7 @@ from kafscale.ops.http import AdminServer
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.metrics_token import MetricsToken
 from kafscale.ops.start_progress import StartProgress
+from kafscale.pages.site import Site
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
 
@@ -60,7 +61,10 @@ async def _serve(settings: Settings, prepare: Prepare | None) -> int:
     health.add_liveness_check("event_loop", loop_probe(loop))
     token_file = settings.metrics_token_file
     token = None if token_file is None else MetricsToken(token_file)
-    admin = AdminServer(metrics, health, token=token)
+    site = None
+    if settings.admin_page:
+        site = Site(settings, metrics, health, loop, token=token, places=whereabouts(settings))
+    admin = AdminServer(metrics, health, token=token, pages=site)
     admin_port = admin.start(settings.metrics_addr.host, settings.metrics_addr.port)
     url = f"http://{Address(settings.metrics_addr.host, admin_port)}"
     logger.info("metrics and health are served", extra={"url": url})
@@ -81,8 +85,13 @@ async def _serve(settings: Settings, prepare: Prepare | None) -> int:
             replica = open_replica(settings, stack, meters.records if meters else None)
             hedge, shared = open_hedge(settings), meters.shared if meters else unshared
             parts = BasicParts(settings, metrics, health, metadata, objects, replica, hedge, start, shared)
-            return await BrokerProcess(parts).run(stop)
+            process = BrokerProcess(parts)
+            if site is not None:
+                site.open(process.shown)
+            return await process.run(stop)
     finally:
+        if site is not None:
+            site.close()
         admin.stop()
 
 

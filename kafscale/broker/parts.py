@@ -30,7 +30,7 @@ from kafscale.log.reading.log_reader import log_reader
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.measured_store import MeasuredMetadataStore
-from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store import NO_LEASE, MetadataStore
 from kafscale.metadata.store_contact import StoreContact
 from kafscale.objects.health import ObjectStoreHealth, ObjectStoreProbe, health_policy
 from kafscale.objects.hedging import Hedge
@@ -44,6 +44,7 @@ from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.open_files import allow_connections
 from kafscale.ops.start_progress import StartProgress
+from kafscale.pages.collector import ServingBroker
 from kafscale.protocol.listeners import SecurityProtocol
 from kafscale.security.access import unrestricted
 from kafscale.security.acl_feeder import AclFeeder
@@ -303,6 +304,18 @@ class ServingParts:
             object_store_health=basics.object_store_health,
             now_ms=clocks.now_ms,
             started=self.started,
+        )
+
+    def shown(self) -> ServingBroker:
+        """The parts that the page for people shows."""
+        basics = self._basics
+        return ServingBroker(
+            view=self.view,
+            logs=self.logs,
+            groups=self.groups,
+            brokers=self.metadata_brokers,
+            is_registered=lambda: basics.registration.lease != NO_LEASE,
+            unrenewed_ms=basics.registration.unrenewed_ms,
         )
 
     def dispatcher(self) -> Dispatcher:

@@ -23,6 +23,7 @@ from kafscale.formats.journal_keys import journal_probe_key
 from kafscale.metadata.model import BrokerRecord, BrokerState, Endpoint, ListenerName
 from kafscale.objects.bucket.probe import prove_conditional_writes
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.pages.collector import ServingBroker
 from kafscale.settings.kinds import Address
 from kafscale.settings.listener_list import check_open_listeners, listener_specs
 
@@ -46,10 +47,15 @@ class BrokerProcess:
     def __init__(self, basics: BasicParts) -> None:
         self.basics = basics
         self.serving: ServingParts  # from when this broker is registered
+        self._shown: ServingBroker | None = None
         self.listeners: dict[ListenerName, Address] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._staying_registered: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
+
+    def shown(self) -> ServingBroker | None:
+        """The parts that the page for people shows, once this broker is ready. For any thread."""
+        return self._shown
 
     async def run(self, stop: asyncio.Event) -> int:
         """Serve until `stop` is set; returns the exit status. Raises `StartupError`."""
@@ -143,6 +149,7 @@ class BrokerProcess:
             self._keep_running(serving.token_keys.run(), "token keys")
         await basics.listener.start(serving.dispatcher(), serving.sasl)
         basics.health.set_ready()
+        self._shown = serving.shown()
         # Not before: what is behind with merging or retention is no reason to keep clients waiting.
         for name, work in serving.log_parts.work().items():
             self._keep_running(work, name)

@@ -101,7 +101,7 @@ class ListenerSettings:
         "KAFSCALE_METRICS_ADDR",
         address(),
         "127.0.0.1:9093",
-        "Where `/metrics`, `/healthz` and `/readyz` are served over HTTP.",
+        "Where `/metrics`, `/healthz`, `/readyz` and the page for people are served over HTTP.",
     )
     rack: str | None = derived(
         "KAFSCALE_RACK",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kafscale.settings.kinds import choice, file, integer
+from kafscale.settings.kinds import boolean, choice, file, integer
 from kafscale.settings.rows import derived, setting
 
 
@@ -46,7 +46,15 @@ class RunningSettings:
         file(),
         "none",
         "A file with a token, read at each request: `/metrics` is answered only to requests with "
-        "`Authorization: Bearer` and this token. `/healthz` and `/readyz` need none.",
+        "`Authorization: Bearer` and this token, the page of KAFSCALE_ADMIN_PAGE also to browsers that send it as "
+        "password. `/healthz` and `/readyz` need none.",
+    )
+    admin_page: bool = setting(
+        "KAFSCALE_ADMIN_PAGE",
+        boolean(),
+        "true",
+        "Whether the broker shows a page for people beside its metrics (docs/page.md). Where clients authenticate "
+        "themselves or access rules apply, it is shown only with KAFSCALE_METRICS_TOKEN_FILE.",
     )
     log_level: LogLevel = setting(
         "KAFSCALE_LOG_LEVEL",

@@ -56,6 +56,7 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_EXTERNAL_PORT": ("19092", 19092),
     "KAFSCALE_METRICS_ADDR": (":0", Address("0.0.0.0", 0)),
     "KAFSCALE_METRICS_TOKEN_FILE": ("/run/token", Path("/run/token")),
+    "KAFSCALE_ADMIN_PAGE": ("false", False),
     "KAFSCALE_AUTHORIZER": ("acl", AuthorizerKind.ACL),
     "KAFSCALE_SUPER_USERS": ("User:admin; User:CN=ops,O=x:y;", {"User:admin", "User:CN=ops,O=x:y"}),
     "KAFSCALE_ALLOW_EVERYONE_IF_NO_ACL_FOUND": ("true", True),

@@ -1,0 +1,177 @@
+"""Copies what a page shows from the structures of the event loop. Runs on it, for a bounded time.
+
+Names and counts that any thread may read are in `figures`; here each call looks at no more than a page's rows.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from kafscale.cluster.view import ClusterView
+from kafscale.groups.group import Group
+from kafscale.groups.service import GroupService
+from kafscale.groups.states import GroupState
+from kafscale.log.manager import LogManager
+from kafscale.metadata import keys
+from kafscale.metadata.model import BrokerRecord, TopicState
+from kafscale.pages.parts import ROWS_PER_PAGE, first_row
+from kafscale.pages.snapshots import (
+    BrokerSnapshot,
+    ClusterSnapshot,
+    GroupElsewhere,
+    GroupSnapshot,
+    GroupSummary,
+    MemberSnapshot,
+    PartitionSnapshot,
+    TopicLeaders,
+    TopicSnapshot,
+)
+from kafscale.protocol.error_codes import KafkaError
+from kafscale.serving.metadata_brokers import MetadataBrokers
+
+MAX_BROKERS: Final = 100
+MAX_CONFIGS: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingBroker:
+    """The parts of a broker that serves. `is_registered`, `unrenewed_ms`: of its lease."""
+
+    view: ClusterView
+    logs: LogManager
+    groups: GroupService
+    brokers: MetadataBrokers
+    is_registered: Callable[[], bool]
+    unrenewed_ms: Callable[[], int]
+
+
+def cluster_state(broker: ServingBroker) -> ClusterSnapshot:
+    """The cluster and up to `MAX_BROKERS` brokers."""
+    named = broker.brokers.brokers()
+    return ClusterSnapshot(
+        cluster_id=broker.view.cluster_id,
+        controller_id=broker.brokers.controller_id(),
+        brokers=tuple(_broker_state(record) for record in named[:MAX_BROKERS]),
+        brokers_omitted=max(0, len(named) - MAX_BROKERS),
+        features={name: found.level for name, found in broker.view.finalized_features().items()},
+        is_registered=broker.is_registered(),
+        unrenewed_ms=broker.unrenewed_ms(),
+    )
+
+
+def _broker_state(record: BrokerRecord) -> BrokerSnapshot:
+    return BrokerSnapshot(
+        broker_id=record.broker_id,
+        state=record.state.value,
+        endpoints=tuple(f"{name}://{at.host}:{at.port}" for name, at in record.endpoints().items()),
+        rack=record.rack,
+        features=tuple(
+            f"{name} {levels.min_level}-{levels.max_level}" for name, levels in record.features.items()
+        ),
+    )
+
+
+def topic_leaders(broker: ServingBroker, names: Iterable[str]) -> dict[str, TopicLeaders]:
+    """Those of the topics that are there."""
+    found = {}
+    for name in names:
+        record = broker.view.topic(name, include_deleting=True)
+        if record is not None:
+            found[name] = TopicLeaders(
+                partition_count=record.partition_count,
+                led_anywhere=len(broker.view.leaders(name)),
+                is_deleting=record.state is not TopicState.ACTIVE,
+            )
+    return found
+
+
+def topic_state(broker: ServingBroker, name: str, page: int) -> TopicSnapshot | None:
+    """The topic with the partitions of that page; None if there is none of this name."""
+    record = broker.view.topic(name, include_deleting=True)
+    if record is None:
+        return None
+    start = first_row(page, record.partition_count)
+    indexes = range(start, min(start + ROWS_PER_PAGE, record.partition_count))
+    return TopicSnapshot(
+        name=record.name,
+        topic_id=record.topic_id,
+        partition_count=record.partition_count,
+        is_deleting=record.state is not TopicState.ACTIVE,
+        configs=dict(islice(record.configs.items(), MAX_CONFIGS)),
+        partitions=tuple(_partition_state(broker, name, index) for index in indexes),
+    )
+
+
+def _partition_state(broker: ServingBroker, name: str, index: int) -> PartitionSnapshot:
+    leader = broker.view.leader(name, index)
+    known = PartitionSnapshot(
+        index=index,
+        leader=None if leader is None else leader.broker_id,
+        leader_epoch=None if leader is None else leader.leader_epoch,
+    )
+    partition = broker.logs.readable(name, index)
+    if partition is None:
+        return known
+    references = partition.references
+    return PartitionSnapshot(
+        index=index,
+        leader=known.leader,
+        leader_epoch=known.leader_epoch,
+        is_led_here=partition.is_led,
+        log_start_offset=partition.record.log_start_offset,
+        log_end_offset=partition.record.log_end_offset,
+        size_bytes=None if references is None else references.size_bytes,
+        segments=None if references is None else len(references),
+    )
+
+
+def group_summaries(broker: ServingBroker, group_ids: Iterable[str]) -> dict[str, GroupSummary]:
+    """Those of the groups that this broker serves."""
+    found = {}
+    for group_id in group_ids:
+        try:
+            group = broker.groups.coordinator.describe(group_id)
+        except KafkaError:
+            continue  # Its shard is resigned, or being loaded.
+        if group is not None and group.state is not GroupState.DEAD:
+            found[group_id] = _summary(group)
+    return found
+
+
+def _summary(group: Group) -> GroupSummary:
+    return GroupSummary(
+        group_id=group.group_id,
+        state=group.state.value,
+        protocol_type=group.protocol_type or "",
+        members=len(group.members),
+    )
+
+
+def group_state(broker: ServingBroker, group_id: str, page: int) -> GroupSnapshot | GroupElsewhere | None:
+    """The group with the members of that page; None if its coordinator, this broker, has none of this id."""
+    try:
+        group = broker.groups.coordinator.describe(group_id)
+    except KafkaError as refusal:
+        coordinator = broker.view.coordinator(keys.shard_of(group_id))
+        return GroupElsewhere(coordinator=coordinator, reason=refusal.message)
+    if group is None or group.state is GroupState.DEAD:
+        return None
+    start = (page - 1) * ROWS_PER_PAGE
+    members = islice(group.members.values(), start, start + ROWS_PER_PAGE)
+    return GroupSnapshot(
+        summary=_summary(group),
+        generation=group.generation,
+        protocol_name=group.protocol_name or "",
+        leader=group.leader,
+        members=tuple(
+            MemberSnapshot(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=member.assignment,
+            )
+            for member in members
+        ),
+    )
