@@ -78,6 +78,7 @@ nightly: test-tools $(BIN)/.develop ## all that takes too long for `make test`, 
 	$(MAKE) --keep-going nightly-long-forms chaos group-chaos large-segment nightly-fuzz
 
 nightly-long-forms: $(BIN)/.develop
+	$(BIN)/python -m tests.support.chromium
 	KAFSCALE_TEST_NIGHTLY=1 $(BIN)/pytest -n 2 $$(grep -rlE 'support.nightly import|mark.nightly' tests --include='test_*.py')
 
 nightly-fuzz: $(BIN)/.develop
