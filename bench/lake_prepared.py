@@ -10,7 +10,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from spark_jobs.source.columns import arrow_schema, spark_schema
+from kafscale.arrow.columns import arrow_schema
+from spark_jobs.source.columns import spark_schema
 
 NAME = "prepared"
 _BATCH_BYTES = 1_000_000

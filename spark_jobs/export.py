@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
 from spark_jobs.cli_options import (
@@ -21,7 +22,6 @@ from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.job.export_options import ExportCommand
 from spark_jobs.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
-from spark_jobs.source.topic_state import Freshness
 from spark_jobs.tables.layout import split_terms
 from spark_jobs.value_options import value_options
 

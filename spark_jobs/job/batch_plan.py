@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from kafscale.errors import KafscaleError
 from kafscale.formats.partition_record import SegmentReference
-from spark_jobs.source.topic_state import PartitionLog, TopicLog
+from kafscale.reader.topic_state import PartitionLog, TopicLog
 from spark_jobs.tables.export_state import ExportState
 from spark_jobs.tables.ranges import Range, Ranges, difference, intersection
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
 from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
-from spark_jobs.source.topic_state import Freshness
 from spark_jobs.tables.iceberg_table import TableOptions
 
 GIB: Final = 1024 * 1024 * 1024

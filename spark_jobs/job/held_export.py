@@ -11,10 +11,10 @@ from kafscale.errors import StoreError
 from kafscale.formats.export_records import ExportProgress, ExportState
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
+from kafscale.reader.timestamp_offsets import offsets_at
+from kafscale.reader.topic_state import Freshness, TopicLog, TopicStates
 from spark_jobs.job.export_lease import ExportLease
 from spark_jobs.source.offset_ranges import logs_by_key
-from spark_jobs.source.timestamp_offsets import offsets_at
-from spark_jobs.source.topic_state import Freshness, TopicLog, TopicStates
 
 logger = logging.getLogger(__name__)
 

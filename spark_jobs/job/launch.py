@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import click
 
+from kafscale.reader.topic_state import list_topics
 from spark_jobs.cli_options import chosen_topics, session_options
 from spark_jobs.job.events import EveryListener
 from spark_jobs.job.export_lease import hold_export
@@ -21,7 +22,6 @@ from spark_jobs.job.report import ExportReport
 from spark_jobs.job.run import ExportRun, RunOptions
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.source.topic_state import list_topics
 from spark_jobs.table_names import Tables, names_of, tables_of
 from spark_jobs.tables.iceberg_table import TableOptions
 from spark_jobs.tables.maintenance import Maintenance

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from kafscale.reader.topic_state import TopicLog
 from spark_jobs.job.batch_plan import (
     BatchPlan,
     Target,
@@ -21,7 +22,6 @@ from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.held_export import HeldExport
 from spark_jobs.job.spark_progress import reported_while_running
 from spark_jobs.job.topic_points import backfill_of, starts_of
-from spark_jobs.source.topic_state import TopicLog
 from spark_jobs.tables.export_state import ExportState
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.layout import quoted

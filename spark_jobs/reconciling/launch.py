@@ -14,6 +14,7 @@ from kafscale.errors import KafscaleError, SettingError
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.ops.report_text import PacedLines
+from kafscale.reader.topic_state import TopicLog, TopicStates, UnknownTopicError, list_topics
 from spark_jobs.cli_options import chosen_topics, session_options
 from spark_jobs.decoding.decoder import open_decoder
 from spark_jobs.decoding.options import ValueOptions
@@ -28,7 +29,6 @@ from spark_jobs.reconciling.report import as_fields, as_text
 from spark_jobs.reconciling.sides import TopicReader
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.source.topic_state import TopicLog, TopicStates, UnknownTopicError, list_topics
 from spark_jobs.table_names import Tables, names_of, tables_of
 
 

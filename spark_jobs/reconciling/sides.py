@@ -10,6 +10,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StructType
 
 from kafscale.errors import SettingError
+from kafscale.reader.topic_state import TopicLog
 from spark_jobs.decoding.dead_letters import ERROR, KEY_BYTES, VALUE_BYTES
 from spark_jobs.reconciling.row_hash import (
     OFFSET,
@@ -23,7 +24,6 @@ from spark_jobs.reconciling.row_hash import (
 from spark_jobs.reconciling.spans import Span
 from spark_jobs.reconciling.table_side import TOPIC
 from spark_jobs.reconciling.tallies import Side
-from spark_jobs.source.topic_state import TopicLog
 from spark_jobs.tables.conform import conformed
 from spark_jobs.tables.ranges import Range
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from spark_jobs.source.topic_state import PartitionLog
+from kafscale.reader.topic_state import PartitionLog
 from spark_jobs.tables.export_state import ExportState
 from spark_jobs.tables.ranges import Ranges, difference, intersection
 

@@ -1,11 +1,10 @@
 """The columns of the source: names, order and types are those of Spark's own Kafka source.
 
-`timestamp` is an instant, in Arrow in microseconds of UTC; `headers` is null for a record without any.
+Their Arrow form is `kafscale.arrow.columns`; `headers` is null for a record without any.
 """
 
 from functools import cache
 
-import pyarrow as pa
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -33,29 +32,9 @@ _SPARK_COLUMNS: tuple[tuple[str, DataType], ...] = (
 )
 _SPARK_HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
 
-ARROW_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-ARROW_HEADERS = pa.list_(pa.field("element", ARROW_HEADER))
-ARROW_TIMESTAMP = pa.timestamp("us", tz="UTC")
-
-_ARROW_COLUMNS = (
-    ("key", pa.binary()),
-    ("value", pa.binary()),
-    ("topic", pa.string()),
-    ("partition", pa.int32()),
-    ("offset", pa.int64()),
-    ("timestamp", ARROW_TIMESTAMP),
-    ("timestampType", pa.int32()),
-)
-
 
 @cache
 def spark_schema(include_headers: bool) -> StructType:
     """The schema in Spark. All columns are nullable, as in Spark's own source. Do not modify the result."""
     columns = [*_SPARK_COLUMNS, *((("headers", _SPARK_HEADERS),) if include_headers else ())]
     return StructType([StructField(name, of_type) for name, of_type in columns])
-
-
-@cache
-def arrow_schema(include_headers: bool) -> pa.Schema:
-    """The schema of the Arrow record batches for Spark."""
-    return pa.schema([*_ARROW_COLUMNS, *((("headers", ARROW_HEADERS),) if include_headers else ())])

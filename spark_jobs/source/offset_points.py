@@ -7,9 +7,7 @@ from enum import Enum
 from typing import Any
 
 from kafscale.errors import SettingError
-
-PartitionKey = tuple[str, int]
-"""A topic's name and a partition's index."""
+from kafscale.reader.topic_state import PartitionKey
 
 LATEST_OFFSET = -1
 EARLIEST_OFFSET = -2

@@ -5,23 +5,17 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kafscale.errors import KafscaleError
+from kafscale.reader.topic_state import Logs, PartitionEnds, PartitionKey, PartitionLog, Positions
 from spark_jobs.source.offset_points import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     LogEdge,
     OffsetPoint,
-    PartitionKey,
     SourceOptionError,
     SpecificOffsets,
     SpecificTimestamps,
     TimestampForAll,
 )
-from spark_jobs.source.topic_state import PartitionEnds, PartitionLog
-
-Positions = Mapping[PartitionKey, int]
-"""An offset for each partition: the first one to read, or the one after the last."""
-
-Logs = Mapping[PartitionKey, PartitionLog]
 
 Bounds = Mapping[PartitionKey, PartitionEnds] | Logs
 """The current start and end of each partition's log; other fields are not used here."""

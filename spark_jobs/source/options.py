@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
+from kafscale.reader.splits import DEFAULT_SPLIT_BYTES
+from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import PREFIX, SETTINGS, Settings, load_settings, unknown_settings
 from kafscale.settings.kinds import Kind, boolean, integer, size
 from spark_jobs.source import option_rows as names
@@ -23,8 +25,6 @@ from spark_jobs.source.offset_points import (
     parse_timestamps,
 )
 from spark_jobs.source.option_rows import SOURCE_OPTIONS, STORE_OPTIONS
-from spark_jobs.source.splits import DEFAULT_SPLIT_BYTES
-from spark_jobs.source.topic_state import Freshness
 
 T = TypeVar("T")
 

@@ -8,22 +8,33 @@ from dataclasses import dataclass
 from kafscale.errors import KafscaleError
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
+from kafscale.reader.shared_splits import AnySplit, PlannedPartition, divide
+from kafscale.reader.splits import plan_pieces, references_between
+from kafscale.reader.timestamp_offsets import offsets_at
+from kafscale.reader.topic_state import (
+    Freshness,
+    Logs,
+    PartitionEnds,
+    PartitionKey,
+    PartitionLog,
+    Positions,
+    TopicStates,
+    UnknownTopicError,
+    list_topics,
+)
 from kafscale.tasks.bounded import map_bounded
 from spark_jobs.source import option_rows as names
 from spark_jobs.source.offset_points import (
     LATEST_OFFSET,
     LogEdge,
     OffsetPoint,
-    PartitionKey,
     SpecificOffsets,
     SpecificTimestamps,
     TimestampForAll,
 )
 from spark_jobs.source.offset_ranges import (
     Log,
-    Logs,
     OffsetRange,
-    Positions,
     ReportLoss,
     batch_ranges,
     logs_by_key,
@@ -31,17 +42,6 @@ from spark_jobs.source.offset_ranges import (
     timestamps_of,
 )
 from spark_jobs.source.options import Assignment, SourceOptions, TopicPattern, Topics, batch_points
-from spark_jobs.source.shared_splits import AnySplit, PlannedPartition, divide
-from spark_jobs.source.splits import plan_pieces, references_between
-from spark_jobs.source.timestamp_offsets import offsets_at
-from spark_jobs.source.topic_state import (
-    Freshness,
-    PartitionEnds,
-    PartitionLog,
-    TopicStates,
-    UnknownTopicError,
-    list_topics,
-)
 
 _TOPICS_AT_ONCE = 8
 _PARTITIONS_AT_ONCE = 16

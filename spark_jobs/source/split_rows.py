@@ -9,14 +9,14 @@ from pyspark.sql.datasource import InputPartition
 
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
+from kafscale.reader.replanning import ExpiredRangeError
+from kafscale.reader.shared_splits import UNDIVIDED_BYTES, AnySplit, divide, parts_of
+from kafscale.reader.splits import plan_pieces
+from kafscale.reader.topic_state import TopicStates
 from kafscale.settings.broker import Settings
 from spark_jobs.source.options import SourceOptions
 from spark_jobs.source.python_worker import spare_work_between_tasks
-from spark_jobs.source.replanning import ExpiredRangeError
-from spark_jobs.source.shared_splits import UNDIVIDED_BYTES, AnySplit, divide, parts_of
-from spark_jobs.source.splits import plan_pieces
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.source.topic_state import TopicStates
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def rows_of(
 
 def _rows(settings: Settings, options: SourceOptions, split: AnySplit) -> Iterator[pa.RecordBatch]:
     # Imported here: Spark's planning processes do not use a compiler, which takes long to load.
-    from spark_jobs.source.split_reader import read_split
+    from kafscale.arrow.split_columns import read_split
 
     left: list[AnySplit] = [split]
     while left:

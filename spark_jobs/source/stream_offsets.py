@@ -8,8 +8,7 @@ again, and "latest" means something else by then.
 from collections.abc import Mapping
 from typing import Any
 
-from spark_jobs.source.offset_points import PartitionKey
-from spark_jobs.source.offset_ranges import Positions
+from kafscale.reader.topic_state import PartitionKey, Positions
 
 STARTED_AT = "$startedAt"
 

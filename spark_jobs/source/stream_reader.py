@@ -14,15 +14,15 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
+from kafscale.reader.shared_splits import AnySplit
+from kafscale.reader.topic_state import Positions, TopicStates
 from kafscale.settings.broker import Settings
-from spark_jobs.source.offset_ranges import Positions, limit_positions, loss_reporter, stream_ranges
+from spark_jobs.source.offset_ranges import limit_positions, loss_reporter, stream_ranges
 from spark_jobs.source.options import SourceOptions, stream_start
 from spark_jobs.source.planning import Planner, topic_states
-from spark_jobs.source.shared_splits import AnySplit
 from spark_jobs.source.split_rows import SplitPartition, rows_of
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.source.stream_offsets import StreamOffset, positions_of, started_at_of, to_offset
-from spark_jobs.source.topic_state import TopicStates
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from bench.lake import main
 from bench.lake_prepared import PreparedReader
 from bench.process import process_cpu, process_tree_cpu_with_ended
-from spark_jobs.source.columns import arrow_schema
+from kafscale.arrow.columns import arrow_schema
 
 _BUSY = "import time\nwhile time.process_time() < 0.3: pass"
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.formats.partition_record import SegmentReference
+from kafscale.reader.topic_state import PartitionLog, TopicLog
 from spark_jobs.job.batch_plan import (
     BatchPlan,
     ExportRefusedError,
@@ -16,7 +17,6 @@ from spark_jobs.job.batch_plan import (
     target_of_backfill,
     target_of_run,
 )
-from spark_jobs.source.topic_state import PartitionLog, TopicLog
 from spark_jobs.tables.export_state import ExportState
 from spark_jobs.tables.ranges import difference, intersection, union
 

@@ -7,12 +7,12 @@ import pytest
 
 from kafscale.errors import KafscaleError
 from kafscale.protocol.compression import Codec
+from kafscale.reader.replanning import ExpiredRangeError
+from kafscale.reader.topic_state import UnknownTopicError
 from spark_jobs.source.batch_reader import BatchReader
 from spark_jobs.source.offset_points import SourceOptionError
 from spark_jobs.source.offset_ranges import DataLossError
-from spark_jobs.source.replanning import ExpiredRangeError
 from spark_jobs.source.split_rows import SplitPartition
-from spark_jobs.source.topic_state import UnknownTopicError
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Sent, sent
 from tests.spark_jobs.support.source_queries import batch_reader, batch_rows, rows_of_partitions
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded

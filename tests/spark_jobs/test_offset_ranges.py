@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafscale.reader.topic_state import Logs, PartitionKey, PartitionLog, Positions
 from spark_jobs.source.offset_points import (
     LogEdge,
     OffsetPoint,
-    PartitionKey,
     SourceOptionError,
     SpecificOffsets,
     SpecificTimestamps,
@@ -15,9 +15,7 @@ from spark_jobs.source.offset_points import (
 )
 from spark_jobs.source.offset_ranges import (
     DataLossError,
-    Logs,
     OffsetRange,
-    Positions,
     batch_ranges,
     limit_positions,
     logs_by_key,
@@ -26,7 +24,6 @@ from spark_jobs.source.offset_ranges import (
     stream_ranges,
     timestamps_of,
 )
-from spark_jobs.source.topic_state import PartitionLog
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 

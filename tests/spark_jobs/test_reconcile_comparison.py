@@ -9,6 +9,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafscale.reader.topic_state import PartitionLog
 from spark_jobs.reconciling.comparison import (
     NOTHING,
     Comparison,
@@ -23,7 +24,6 @@ from spark_jobs.reconciling.comparison import (
     whole_span_difference,
 )
 from spark_jobs.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
-from spark_jobs.source.topic_state import PartitionLog
 from spark_jobs.tables.export_state import ExportState
 from spark_jobs.tables.ranges import Ranges, intersection, size, union
 

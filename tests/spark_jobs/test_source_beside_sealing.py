@@ -7,18 +7,18 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kafscale.arrow.record_columns import record_columns
 from kafscale.log.life import removals
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.store import KeyValue, MetadataReader, Snapshot
 from kafscale.objects.object_store import ListingReader, ObjectInfo
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import decode_records
+from kafscale.reader.shared_splits import AnySplit, SharedSplit
+from kafscale.reader.split_reader import split_batches
+from kafscale.reader.store_thread import StoreThread
 from spark_jobs.source.options import parse_options
 from spark_jobs.source.planning import Planner, topic_states
-from spark_jobs.source.record_columns import record_columns
-from spark_jobs.source.shared_splits import AnySplit, SharedSplit
-from spark_jobs.source.split_reader import split_batches
-from spark_jobs.source.store_thread import StoreThread
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop

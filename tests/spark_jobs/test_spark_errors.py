@@ -8,9 +8,9 @@ TASK = """Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, 
 stage 3.0: org.apache.spark.api.python.PythonException: Traceback (most recent call last):
   File "/opt/lib/pyspark/worker.py", line 1234, in main
     process()
-  File "/opt/lib/spark_jobs/source/split_reader.py", line 99, in _read
+  File "/opt/lib/kafscale/reader/split_reader.py", line 99, in _read
     raise ExpiredRangeError(told)
-spark_jobs.source.split_reader.ExpiredRangeError: offsets 3 to 7 of orders-0 expired while they were read
+kafscale.reader.split_reader.ExpiredRangeError: offsets 3 to 7 of orders-0 expired while they were read
 
 \tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.handlePythonException(PythonRunner.scala:581)
 \tat java.base/java.lang.Thread.run(Thread.java:840)

@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack, closing, contextmanager
 
+from kafscale.arrow.record_columns import record_columns
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
-from spark_jobs.source.record_columns import record_columns
-from spark_jobs.source.shared_splits import AnySplit, divide
-from spark_jobs.source.split_reader import split_batches
-from spark_jobs.source.splits import DEFAULT_SPLIT_BYTES, plan_pieces
-from spark_jobs.source.store_thread import StoreThread
-from spark_jobs.source.stored_batches import StoredBatches
-from spark_jobs.source.topic_state import Freshness, TopicLog, TopicStates
+from kafscale.reader.shared_splits import AnySplit, divide
+from kafscale.reader.split_reader import split_batches
+from kafscale.reader.splits import DEFAULT_SPLIT_BYTES, plan_pieces
+from kafscale.reader.store_thread import StoreThread
+from kafscale.reader.stored_batches import StoredBatches
+from kafscale.reader.topic_state import Freshness, TopicLog, TopicStates
 from tests.spark_jobs.support.memory_topic import MIB, NAMESPACE, run
 from tests.spark_jobs.support.sent_records import batches_of, sent
 from tests.spark_jobs.support.stored_journal import StoredJournal

@@ -7,17 +7,17 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kafscale.arrow.record_columns import record_columns
 from kafscale.memory.slab import SlabPool
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
-from spark_jobs.source import piece_reader, splits
-from spark_jobs.source.record_columns import record_columns
-from spark_jobs.source.split_reader import split_batches
-from spark_jobs.source.splits import Split
-from spark_jobs.source.store_thread import StoreThread
-from spark_jobs.source.stored_batches import StoredBatches
-from spark_jobs.source.topic_state import PartitionLog
+from kafscale.reader import piece_reader, splits
+from kafscale.reader.split_reader import split_batches
+from kafscale.reader.splits import Split
+from kafscale.reader.store_thread import StoreThread
+from kafscale.reader.stored_batches import StoredBatches
+from kafscale.reader.topic_state import PartitionLog
 from tests.spark_jobs.support.oracle_rows import Row, batch_rows
 from tests.spark_jobs.support.planned import partition_log, plan_splits
 from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent

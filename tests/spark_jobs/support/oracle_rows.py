@@ -5,12 +5,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from kafscale.arrow.record_columns import record_columns
 from kafscale.errors import CorruptDataError
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import iterate_records
 from kafscale.protocol.types import Buffer
-from spark_jobs.source.record_columns import record_columns
-from spark_jobs.source.stored_batches import StoredBatches
+from kafscale.reader.stored_batches import StoredBatches
 
 LIMIT_BYTES = 2**30
 MAX_OFFSET = 2**63 - 1

@@ -2,9 +2,9 @@
 
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader, ObjectReader
-from spark_jobs.source.shared_splits import divide
-from spark_jobs.source.splits import DEFAULT_SPLIT_BYTES, Split, plan_pieces
-from spark_jobs.source.topic_state import PartitionLog, TopicStates
+from kafscale.reader.shared_splits import divide
+from kafscale.reader.splits import DEFAULT_SPLIT_BYTES, Split, plan_pieces
+from kafscale.reader.topic_state import PartitionLog, TopicStates
 
 
 async def partition_log(

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import NamedTuple, TypeVar
 
 from kafscale.memory.slab import Slab, SlabPool
-from spark_jobs.source.store_thread import StoreThread
+from kafscale.reader.store_thread import StoreThread
 
 Item = TypeVar("Item")
 

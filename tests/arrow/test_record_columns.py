@@ -6,17 +6,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kafscale.arrow import record_columns as module
+from kafscale.arrow.column_buffers import MAX_BYTES, MAX_HEADERS, MAX_ROWS
+from kafscale.arrow.columns import arrow_schema
+from kafscale.arrow.record_columns import record_columns
 from kafscale.errors import CorruptDataError
 from kafscale.protocol.compression import CODECS, Codec, compress, decompress_into_room
 from kafscale.protocol.record_batch import HEADER_SIZE, read_header, write_crc, write_header
 from kafscale.protocol.record_builder import encode_batch, records_of
 from kafscale.protocol.records import Record
 from kafscale.protocol.varint import append_varint
-from spark_jobs.source import record_columns as module
-from spark_jobs.source.column_buffers import MAX_BYTES, MAX_HEADERS, MAX_ROWS
-from spark_jobs.source.columns import arrow_schema, spark_schema
-from spark_jobs.source.record_columns import record_columns
-from spark_jobs.source.stored_batches import StoredBatches
+from kafscale.reader.stored_batches import StoredBatches
+from spark_jobs.source.columns import spark_schema
 from tests.spark_jobs.support.oracle_rows import MAX_TIMESTAMP_MS, batch_rows, expected_rows, rows_of
 
 

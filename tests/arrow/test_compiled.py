@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 # Compiles one small function, and says whether it was loaded from what another process kept.
 PROGRAM = """
-from spark_jobs.source.compiled import compiled
+from kafscale.arrow.compiled import compiled
 @compiled("int64(int64, int64)")
 def add(one, other):
     return one + other

@@ -16,6 +16,12 @@ from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader, ObjectReader
 from kafscale.tasks.bounded import map_bounded
 
+PartitionKey = tuple[str, int]
+"""A topic's name and a partition's index."""
+
+Positions = Mapping[PartitionKey, int]
+"""An offset for each partition: the first one to read, or the one after the last."""
+
 _CONCURRENCY = 16
 
 
@@ -57,6 +63,9 @@ class PartitionLog:
     log_end_offset: int
     references: tuple[SegmentReference, ...] = field(repr=False)
     epochs: tuple[EpochStart, ...] = ()
+
+
+Logs = Mapping[PartitionKey, PartitionLog]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

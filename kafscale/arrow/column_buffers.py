@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_jobs.source import record_walk as walk
-from spark_jobs.source.columns import ARROW_HEADER, ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
-from spark_jobs.source.reused_memory import Divider, ReusedMemory, aligned
+from kafscale.arrow import record_walk as walk
+from kafscale.arrow.columns import ARROW_HEADER, ARROW_HEADERS, ARROW_TIMESTAMP, arrow_schema
+from kafscale.arrow.reused_memory import Divider, ReusedMemory, aligned
 
 MAX_ROWS = 10_000
 """Spark's own Arrow batches have as many."""

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from kafscale.errors import KafscaleError
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
-from spark_jobs.source.splits import Piece, Split, plan_pieces, references_between
-from spark_jobs.source.store_thread import StoreThread
-from spark_jobs.source.topic_state import PartitionLog, TopicStates, UnknownTopicError
+from kafscale.reader.splits import Piece, Split, plan_pieces, references_between
+from kafscale.reader.store_thread import StoreThread
+from kafscale.reader.topic_state import PartitionLog, TopicStates, UnknownTopicError
 
 
 class ExpiredRangeError(KafscaleError):

@@ -12,10 +12,10 @@ from kafscale.formats.segment_check import OtherTopicError, UncertainChunkError
 from kafscale.formats.segment_layout import SegmentLayout
 from kafscale.formats.segment_scan import SegmentScan
 from kafscale.objects.object_store import ObjectReader
+from kafscale.reader.piece_check import Located, PieceCheck
+from kafscale.reader.splits import CHUNK_BYTES, Piece, chunks_of_layout, pieces_of
+from kafscale.reader.stored_batches import StoredBatches
 from kafscale.tasks.bounded import in_order_ahead
-from spark_jobs.source.piece_check import Located, PieceCheck
-from spark_jobs.source.splits import CHUNK_BYTES, Piece, chunks_of_layout, pieces_of
-from spark_jobs.source.stored_batches import StoredBatches
 
 logger = logging.getLogger(__name__)
 

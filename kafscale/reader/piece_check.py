@@ -11,8 +11,8 @@ from kafscale.formats.partition_record import EpochStart, PartitionRecord
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.segment_check import Expected, check_chunk, check_whole, wanted_bytes
 from kafscale.memory.pieces import Pieces
-from spark_jobs.source.splits import Piece
-from spark_jobs.source.stored_batches import StoredBatches
+from kafscale.reader.splits import Piece
+from kafscale.reader.stored_batches import StoredBatches
 
 
 class Located(Protocol):

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.formats.object_keys import shares_its_object
-from spark_jobs.source.splits import CHUNK_BYTES, REQUEST_BYTES, Piece, Split, group_pieces
-from spark_jobs.source.topic_state import PartitionLog
+from kafscale.reader.splits import CHUNK_BYTES, REQUEST_BYTES, Piece, Split, group_pieces
+from kafscale.reader.topic_state import PartitionLog
 
 PlannedPartition = tuple[PartitionLog, Sequence[Piece]]
 """A partition, and the pieces to read of it, ascending."""

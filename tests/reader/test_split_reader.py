@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from kafscale.arrow.split_columns import read_split
 from kafscale.errors import CorruptDataError, ObjectNotFoundError, StartupError, StoreUnavailableError
 from kafscale.formats.partition_record import EpochStart
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, MetadataReader
 from kafscale.objects.object_store import ListingReader, ObjectInfo
 from kafscale.protocol.compression import CODECS, Codec
-from spark_jobs.source import reads_ahead
-from spark_jobs.source.replanning import ExpiredRangeError
-from spark_jobs.source.split_reader import read_split
-from spark_jobs.source.splits import Split
-from spark_jobs.source.store_thread import StoreThread
+from kafscale.reader import reads_ahead
+from kafscale.reader.replanning import ExpiredRangeError
+from kafscale.reader.splits import Split
+from kafscale.reader.store_thread import StoreThread
 from tests.spark_jobs.support.memory_topic import END, MemoryTopic, make_segments_large, run
 from tests.spark_jobs.support.oracle_rows import batch_rows
 from tests.spark_jobs.support.planned import partition_log, plan_splits

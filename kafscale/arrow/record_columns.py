@@ -6,6 +6,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from kafscale.arrow import record_walk as walk
+from kafscale.arrow.column_buffers import (
+    MAX_BYTES,
+    MAX_HEADERS,
+    MAX_ROWS,
+    ColumnBuffers,
+    PartitionRuns,
+    repeated_text,
+)
 from kafscale.errors import CorruptDataError
 from kafscale.protocol.compression import (
     CODECS,
@@ -18,16 +27,7 @@ from kafscale.protocol.record_batch import CODEC_MASK, HEADER_SIZE
 from kafscale.protocol.record_batch import walk as walk_batches
 from kafscale.protocol.records import iterate_records
 from kafscale.protocol.types import Buffer
-from spark_jobs.source import record_walk as walk
-from spark_jobs.source.column_buffers import (
-    MAX_BYTES,
-    MAX_HEADERS,
-    MAX_ROWS,
-    ColumnBuffers,
-    PartitionRuns,
-    repeated_text,
-)
-from spark_jobs.source.stored_batches import StoredBatches
+from kafscale.reader.stored_batches import StoredBatches
 
 MAX_RECORDS_BYTES = 1024**3
 """The limit on one batch's records, decompressed."""
@@ -46,7 +46,7 @@ def record_columns(
     """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
     The schema is `arrow_schema(include_headers)`; control batches are skipped. The memory of `stored` may be used
-    again once the next ones are requested. A timestamp that Spark's microseconds cannot represent becomes null: one
+    again once the next ones are requested. A timestamp that microseconds cannot represent becomes null: one
     producer cannot keep a topic from being read. Raises `CorruptDataError` for records that break their format, and
     the errors of `stored`.
     """

@@ -5,7 +5,7 @@ import gc
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.source.reused_memory import Divider, ReusedMemory
+from kafscale.arrow.reused_memory import Divider, ReusedMemory
 
 SIZE_BYTES = 1 << 20
 

@@ -14,8 +14,8 @@ from kafscale.formats.partition_record import EpochStart, SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE
 from kafscale.formats.segment_layout import ChunkRange, SegmentLayout, layout_of
 from kafscale.objects.object_store import ObjectReader
+from kafscale.reader.topic_state import PartitionLog
 from kafscale.tasks.bounded import map_bounded
-from spark_jobs.source.topic_state import PartitionLog
 
 MIB = 1024 * 1024
 DEFAULT_SPLIT_BYTES = 64 * MIB

@@ -7,9 +7,9 @@ import pytest
 
 from kafscale.errors import ObjectNotFoundError
 from kafscale.objects.object_store import ListingReader, ObjectInfo
-from spark_jobs.source.splits import WHOLE_SEGMENT_BYTES
-from spark_jobs.source.timestamp_offsets import first_offset_at
-from spark_jobs.source.topic_state import TopicStates
+from kafscale.reader.splits import WHOLE_SEGMENT_BYTES
+from kafscale.reader.timestamp_offsets import first_offset_at
+from kafscale.reader.topic_state import TopicStates
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Sent
 from tests.spark_jobs.support.stored_topic import StoredTopic
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.memory.slab import SlabPool
-from spark_jobs.source.piece_check import PieceCheck
-from spark_jobs.source.reads_ahead import ByteRange, reads_ahead
-from spark_jobs.source.replanning import Rest, logs_now, pieces_now
-from spark_jobs.source.shared_splits import (
+from kafscale.reader.piece_check import PieceCheck
+from kafscale.reader.reads_ahead import ByteRange, reads_ahead
+from kafscale.reader.replanning import Rest, logs_now, pieces_now
+from kafscale.reader.shared_splits import (
     UNDIVIDED_BYTES,
     AnySplit,
     SharedRead,
@@ -18,9 +18,9 @@ from spark_jobs.source.shared_splits import (
     SharedSplit,
     divide,
 )
-from spark_jobs.source.splits import Split
-from spark_jobs.source.store_thread import StoreThread
-from spark_jobs.source.stored_batches import StoredBatches
+from kafscale.reader.splits import Split
+from kafscale.reader.store_thread import StoreThread
+from kafscale.reader.stored_batches import StoredBatches
 
 logger = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ here. The accepted records are those of `kafscale.protocol.records`, which also 
 only finds that there is one.
 """
 
-from spark_jobs.source.compiled import compiled, inlined
-from spark_jobs.source.raw_memory import (
+from kafscale.arrow.compiled import compiled, inlined
+from kafscale.arrow.raw_memory import (
     big_endian_int32_at,
     big_endian_int64_at,
     byte_at,
@@ -32,7 +32,7 @@ TABLE_COLUMNS = 9
 AT_BATCH, AT_ADDRESS, AT_RECORD = range(3)
 # The used room of the columns.
 ROWS, KEY_BYTES, VALUE_BYTES, HEADERS, NAME_BYTES, HEADER_BYTES = range(3, 9)
-# The needs of the record that did not fit; the number of rows whose time Spark cannot represent; unused.
+# The needs of the record that did not fit; the number of rows whose time microseconds cannot represent; unused.
 WANTED_BYTES, WANTED_HEADERS, ROWS_WITHOUT_TIME, _ = range(9, 13)
 # The available room: rows, bytes of keys, values and headers together, headers.
 MAX_ROWS, MAX_BYTES, MAX_HEADERS = range(13, 16)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.formats.partition_record import SegmentReference
-from spark_jobs.source.splits import (
+from kafscale.reader.splits import (
     DEFAULT_SPLIT_BYTES,
     MIB,
     Piece,
@@ -15,7 +15,7 @@ from spark_jobs.source.splits import (
     pieces_of,
     references_between,
 )
-from spark_jobs.source.topic_state import PartitionLog
+from kafscale.reader.topic_state import PartitionLog
 from tests.spark_jobs.support.memory_topic import NAMESPACE, MemoryTopic, make_segments_large, run
 from tests.spark_jobs.support.planned import plan_splits
 from tests.support.controlled_store import ControlledStore

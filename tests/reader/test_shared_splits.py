@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.formats.partition_record import SegmentReference
-from spark_jobs.source.shared_splits import PlannedPartition, SharedSplit, divide, parts_of
-from spark_jobs.source.splits import CHUNK_BYTES, MIB, Piece, Split
-from spark_jobs.source.topic_state import PartitionLog
+from kafscale.reader.shared_splits import PlannedPartition, SharedSplit, divide, parts_of
+from kafscale.reader.splits import CHUNK_BYTES, MIB, Piece, Split
+from kafscale.reader.topic_state import PartitionLog
 
 
 def entry(number: int) -> str:

@@ -1,50 +1,23 @@
-"""Reads one split in a Spark task: from the object store into Arrow record batches."""
+"""Reads one split: its checked batches, wherever they lie by now."""
 
 import logging
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import closing
 
-import pyarrow as pa
-
-from kafscale.broker.stores import open_for_reading, open_objects_for_reading
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats.segment_check import OtherTopicError
 from kafscale.memory.slab import SlabPool
-from kafscale.metadata.store import MetadataReader
-from kafscale.objects.object_store import ListingReader
-from kafscale.settings.broker import Settings
-from spark_jobs.source.piece_check import Located, PieceCheck
-from spark_jobs.source.piece_reader import read_piece
-from spark_jobs.source.reads_ahead import POOL_BYTES, Arrival, ByteRange, reads_ahead
-from spark_jobs.source.replanning import Rest, logs_now, pieces_now
-from spark_jobs.source.shared_reader import shared_batches
-from spark_jobs.source.shared_splits import AnySplit, SharedSplit
-from spark_jobs.source.splits import Piece, Split
-from spark_jobs.source.store_thread import StoreThread
-from spark_jobs.source.stored_batches import StoredBatches
+from kafscale.reader.piece_check import Located, PieceCheck
+from kafscale.reader.piece_reader import read_piece
+from kafscale.reader.reads_ahead import Arrival, ByteRange, reads_ahead
+from kafscale.reader.replanning import Rest, logs_now, pieces_now
+from kafscale.reader.shared_reader import shared_batches
+from kafscale.reader.shared_splits import AnySplit, SharedSplit
+from kafscale.reader.splits import Piece, Split
+from kafscale.reader.store_thread import StoreThread
+from kafscale.reader.stored_batches import StoredBatches
 
 logger = logging.getLogger(__name__)
-
-# The next task of the process reads into the memory of the last one: new pages would cost more than the read.
-_spare_pools: list[SlabPool] = []
-
-
-def read_split(settings: Settings, split: AnySplit, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
-    """The split's records, each partition's in order, in batches of the schema `arrow_schema(include_headers)`.
-
-    Every byte was checked against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`,
-    `StoreError`, `StartupError`.
-    """
-    # Imported here: its code is compiled when it is loaded, which only tasks use.
-    from spark_jobs.source.record_columns import record_columns
-
-    pool = _spare_pools.pop() if _spare_pools else SlabPool(POOL_BYTES)
-    with (
-        StoreThread(_OpenedStores(settings)) as stores,
-        closing(split_batches(settings.s3_namespace, split, stores, pool)) as stored,
-    ):
-        yield from record_columns(stored, split.topic, include_headers=include_headers)
-    _spare_pools[:] = [pool]
 
 
 def split_batches(
@@ -52,25 +25,14 @@ def split_batches(
 ) -> Generator[StoredBatches, None, None]:
     """All of the split, each partition's in order, as stored. The memory is the pool's until the next request.
 
-    Raises as `read_split` does.
+    Every byte was checked against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`, `StoreError`,
+    `StartupError`.
     """
     if isinstance(split, SharedSplit):
         return shared_batches(
             namespace, split, stores, pool, lambda part: split_batches(namespace, part, stores, pool)
         )
     return _SplitReader(namespace, split, stores, pool).batches()
-
-
-class _OpenedStores:
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    async def open_objects(self, stack: AsyncExitStack) -> ListingReader:
-        # Not a replica: only the primary could tell which topic its objects are of.
-        return open_objects_for_reading(self._settings, stack)
-
-    async def open_metadata(self, stack: AsyncExitStack) -> MetadataReader:
-        return (await open_for_reading(self._settings, stack))[0]
 
 
 class _SplitReader:

@@ -6,10 +6,10 @@ import pytest
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats.journal_keys import entry_key
-from spark_jobs.source import reads_ahead
-from spark_jobs.source.replanning import ExpiredRangeError
-from spark_jobs.source.shared_splits import SharedSplit
-from spark_jobs.source.topic_state import Freshness
+from kafscale.reader import reads_ahead
+from kafscale.reader.replanning import ExpiredRangeError
+from kafscale.reader.shared_splits import SharedSplit
+from kafscale.reader.topic_state import Freshness
 from tests.spark_jobs.support.journal_topic import JournalTopic
 from tests.spark_jobs.support.memory_topic import NAMESPACE, run
 

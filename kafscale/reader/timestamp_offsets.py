@@ -14,13 +14,11 @@ from kafscale.formats.segment_check import OtherTopicError
 from kafscale.objects.object_store import ObjectReader
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import first_record_at_or_after
+from kafscale.reader.piece_reader import read_piece
+from kafscale.reader.splits import plan_pieces
+from kafscale.reader.stored_batches import StoredBatches
+from kafscale.reader.topic_state import Logs, PartitionKey, PartitionLog, Positions, TopicStates
 from kafscale.tasks.bounded import map_bounded
-from spark_jobs.source.offset_points import PartitionKey
-from spark_jobs.source.offset_ranges import Logs, Positions
-from spark_jobs.source.piece_reader import read_piece
-from spark_jobs.source.splits import plan_pieces
-from spark_jobs.source.stored_batches import StoredBatches
-from spark_jobs.source.topic_state import PartitionLog, TopicStates
 
 # Each has a segment, or a chunk of one, in memory.
 _PARTITIONS_AT_ONCE = 8

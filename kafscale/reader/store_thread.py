@@ -1,4 +1,4 @@
-"""The stores, open in an event loop in a thread of its own: a Spark task goes on while they answer."""
+"""The stores, open in an event loop in a thread of its own: the caller goes on while they answer."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ class StoreOpener(Protocol):
 class StoreThread:
     """A context manager: the object store is open within it, the metadata store from its first use on.
 
-    Most tasks never use the metadata store, which so many connections at once would burden. Calls in progress at the
+    Most readers never use the metadata store, which so many connections at once would burden. Calls in progress at the
     end are cancelled. Entering raises the errors of `open_objects`.
     """
 

@@ -1,0 +1,1 @@
+"""Topics read straight from the stores, without a broker: what is published, and its checked batches."""
