@@ -71,6 +71,20 @@ class ObjectNotFoundError(StoreError):
         self.key = key
 
 
+class OffsetsGoneError(KafscaleError):
+    """Records of a partition were asked for that are there no more: they expired, or went with their topic.
+
+    They are those from `first_offset` to before `next_offset`.
+    """
+
+    def __init__(self, message: str, topic: str, partition: int, first_offset: int, next_offset: int) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.partition = partition
+        self.first_offset = first_offset
+        self.next_offset = next_offset
+
+
 class CorruptDataError(KafscaleError):
     """Stored or received bytes break their format; `name` says which object, `problem` what is wrong."""
 

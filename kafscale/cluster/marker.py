@@ -55,7 +55,7 @@ def decode_marker(name: str, data: bytes) -> Marker:
     return Marker(cluster_id, journal_bucket)
 
 
-async def read_marker(objects: ObjectStore, namespace: str) -> str | None:
+async def read_marker(objects: ObjectReader, namespace: str) -> str | None:
     """The id of the cluster that the namespace belongs to, None when no cluster has claimed it.
 
     Raises `CorruptDataError`, `UnknownFormatVersionError`, `StoreError`.

@@ -51,14 +51,18 @@ def reads_ahead(
     A slab is used again once the next item is requested.
     """
     reads: deque[tuple[Item, Arrival | None]] = deque()
-    remaining = deque(wanted)
+    remaining = iter(wanted)
+    upcoming = next(remaining, None)
     ahead_bytes = 0
     try:
-        while remaining or reads:
-            while remaining and (not reads or (ahead_bytes < _AHEAD_BYTES and len(reads) < _AHEAD_REQUESTS)):
-                item, one = remaining.popleft()
+        while upcoming is not None or reads:
+            while upcoming is not None and (
+                not reads or (ahead_bytes < _AHEAD_BYTES and len(reads) < _AHEAD_REQUESTS)
+            ):
+                item, one = upcoming
                 arrival = None if one is None else _begun(stores, pool, one)
                 reads.append((item, arrival))
+                upcoming = next(remaining, None)
                 ahead_bytes += 0 if arrival is None else arrival.slab.capacity_bytes
             yield reads[0]
             _, arrival = reads.popleft()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kafscale.errors import KafscaleError
+from kafscale.errors import OffsetsGoneError
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.reader.splits import Piece, Split, plan_pieces, references_between
@@ -10,18 +10,18 @@ from kafscale.reader.store_thread import StoreThread
 from kafscale.reader.topic_state import PartitionLog, TopicStates, UnknownTopicError
 
 
-class ExpiredRangeError(KafscaleError):
+class ExpiredRangeError(OffsetsGoneError):
     """Offsets of a split are gone: they expired, or their topic was deleted, before they were read."""
 
     def __init__(self, split: Split, first_offset: int, next_offset: int, reason: str) -> None:
         super().__init__(
             f"offsets {first_offset} to {next_offset - 1} of partition {split.partition} of topic {split.topic!r} "
-            f"are gone since the read was planned: {reason}"
+            f"are gone since the read was planned: {reason}",
+            split.topic,
+            split.partition,
+            first_offset,
+            next_offset,
         )
-        self.topic = split.topic
-        self.partition = split.partition
-        self.first_offset = first_offset
-        self.next_offset = next_offset
 
 
 class Rest:

@@ -25,8 +25,8 @@ class StoreOpener(Protocol):
 class StoreThread:
     """A context manager: the object store is open within it, the metadata store from its first use on.
 
-    Most readers never use the metadata store, which so many connections at once would burden. Calls in progress at the
-    end are cancelled. Entering raises the errors of `open_objects`.
+    Most readers never use the metadata store, which so many connections at once would burden. Calls in progress at
+    the end are cancelled. Entering raises the errors of `open_objects`.
     """
 
     objects: ListingReader

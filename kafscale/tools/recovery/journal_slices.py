@@ -24,7 +24,7 @@ from kafscale.journal.collection import counted_through
 from kafscale.journal.partition_state import slice_reference
 from kafscale.journal.replay import PlacedSlice
 from kafscale.log.journal.heads import read_gathered_head, read_head
-from kafscale.objects.object_store import ObjectStore
+from kafscale.objects.object_store import ListingReader
 from kafscale.tasks.bounded import map_bounded
 
 PartitionName = tuple[str, int]
@@ -45,7 +45,7 @@ class FoundJournals:
 
 
 async def find_slices(
-    objects: ObjectStore,
+    objects: ListingReader,
     namespace: str,
     topics: Collection[str],
     patiently: Callable[[Callable[[], Awaitable[object]]], Awaitable[object]],
@@ -102,7 +102,7 @@ def _of_the_last_topic(candidates: Mapping[uuid.UUID, list[SegmentReference]]) -
 
 
 async def _gathered_heads(
-    objects: ObjectStore,
+    objects: ListingReader,
     namespace: str,
     problems: list[str],
     patiently: Callable[[Callable[[], Awaitable[object]]], Awaitable[object]],
@@ -126,7 +126,7 @@ async def _gathered_heads(
 
 
 async def _heads(
-    objects: ObjectStore,
+    objects: ListingReader,
     namespace: str,
     journal_id: str,
     sequences: Collection[int],

@@ -26,7 +26,7 @@ from kafscale.formats.object_keys import CheckpointKey, SegmentKey
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, parse_footer, parse_header
 from kafscale.log.reading.segment_inspection import InspectedSegment, SegmentInspection
-from kafscale.objects.object_store import ObjectInfo, ObjectStore
+from kafscale.objects.object_store import ListingReader, ObjectInfo
 from kafscale.tasks.bounded import map_bounded, map_stream_bounded
 from kafscale.tools.recovery.bucket_plan import BucketPlan, TopicPlan
 from kafscale.tools.recovery.journal_slices import find_slices
@@ -84,7 +84,7 @@ def _nothing_known(topic: str, partition: int) -> None:
 
 
 async def plan_rebuild(
-    objects: ObjectStore,
+    objects: ListingReader,
     namespace: str,
     *,
     topics: Collection[str] = (),
@@ -105,7 +105,7 @@ class _Reading:
 
     def __init__(
         self,
-        objects: ObjectStore,
+        objects: ListingReader,
         namespace: str,
         topics: Collection[str],
         known: Known,

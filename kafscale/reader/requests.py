@@ -1,0 +1,93 @@
+"""What callers ask for, in their own words, and the plan of it."""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from kafscale.formats.object_keys import topic_name_problem
+from kafscale.metadata.store import MetadataReader
+from kafscale.objects.object_store import ListingReader
+from kafscale.reader.bounds import Edge, PointLike, ReadOptionError, parse_bound
+from kafscale.reader.bucket_alone import BucketAlone
+from kafscale.reader.sources import ReadSource, StoresSource, has_metadata_store, settings_of_source
+from kafscale.reader.store_thread import StoreThread
+from kafscale.reader.topic_plan import OnExpired, ReadRequest, TopicPlan, TopicPlanner
+
+logger = logging.getLogger(__name__)
+
+
+def source_of(
+    source: str | os.PathLike[str] | None,
+    topic: str,
+    *,
+    options: Mapping[str, str],
+    environment: Mapping[str, str],
+) -> ReadSource:
+    """The stores that a read of the topic uses; nothing is opened yet. Raises `ReadOptionError`, `SettingError`."""
+    settings = settings_of_source(source, options, environment)
+    return StoresSource(settings) if has_metadata_store(settings, source) else BucketAlone(settings, topic)
+
+
+def request_of(
+    topic: str,
+    *,
+    start: PointLike | Mapping[int, PointLike] | None = None,
+    end: PointLike | Mapping[int, PointLike] | None = None,
+    partitions: Sequence[int] | None = None,
+    on_expired: str = OnExpired.ERROR,
+) -> ReadRequest:
+    """The request by the parameters of `kafscale.read`. Raises `ReadOptionError`."""
+    problem = topic_name_problem(topic) if isinstance(topic, str) else "it must be text"
+    if problem is not None:
+        raise ReadOptionError(f"topic={_shown(topic)} is not legal: {problem}")
+    if on_expired not in tuple(OnExpired):
+        legal = " or ".join(OnExpired)
+        raise ReadOptionError(f"on_expired={_shown(on_expired)} is not legal: it must be {legal}")
+    return ReadRequest(
+        topic=topic,
+        start=parse_bound("start", start, Edge.EARLIEST),
+        end=parse_bound("end", end, Edge.LATEST),
+        partitions=_checked_partitions(partitions),
+        on_expired=OnExpired(on_expired),
+    )
+
+
+def _checked_partitions(partitions: Sequence[int] | None) -> Sequence[int] | None:
+    if partitions is None:
+        return None
+    legal = "it must be a list of whole numbers from 0, or None for all"
+    try:
+        found: list[object] = list(partitions)
+    except TypeError:
+        found = []
+    if not found:
+        raise ReadOptionError(f"partitions={_shown(partitions)} is not legal: {legal}")
+    checked = [one for one in found if isinstance(one, int) and not isinstance(one, bool) and one >= 0]
+    if len(checked) < len(found):
+        raise ReadOptionError(f"partitions={_shown(partitions)} is not legal: {legal}")
+    return checked
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:200]
+
+
+def plan_of(source: ReadSource, request: ReadRequest) -> TopicPlan:
+    """The read, planned now: all that was acknowledged before the call is in it. The stores are closed again.
+
+    Raises `UnknownTopicError`, `ReadOptionError`, `OffsetsGoneError`, `CorruptDataError`, `StoreError`,
+    `StartupError`.
+    """
+
+    async def plan(metadata: MetadataReader, objects: ListingReader) -> TopicPlan:
+        namespace = source.settings.s3_namespace
+        return await TopicPlanner(metadata, objects, namespace, request.topic).plan(request)
+
+    with StoreThread(source) as stores:
+        found = stores.call(plan)
+    if isinstance(source, BucketAlone):
+        for one in found.ranges:
+            for note in source.check_range(one.partition, one.first_offset, one.next_offset):
+                logger.warning(note)
+    return found
