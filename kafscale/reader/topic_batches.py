@@ -4,7 +4,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-from kafscale.errors import CorruptDataError, ObjectNotFoundError
+from kafscale.errors import CorruptDataError, ObjectNotFoundError, OffsetsGoneError
 from kafscale.memory.slab import SlabPool
 from kafscale.reader.piece_check import PieceCheck
 from kafscale.reader.reads_ahead import POOL_BYTES, Arrival, ByteRange, reads_ahead
@@ -116,8 +116,39 @@ def _batches(
                 continue
             # It takes more reads, or the objects are others by now: the rest of the partition is read by itself.
             taken_over = one.split
-            with closing(split_batches(namespace, _from(one), stores, pool)) as rest:
-                yield from rest
+            yield from _rest_of(namespace, _from(one), stores, pool)
+
+
+def _rest_of(namespace: str, split: Split, stores: StoreThread, pool: SlabPool) -> Iterator[StoredBatches]:
+    """The split by itself, with offsets in the errors."""
+    position = split.first_offset
+    try:
+        with closing(split_batches(namespace, split, stores, pool)) as found:
+            for batches in found:
+                yield batches
+                position = batches.next_offset
+    except CorruptDataError as problem:
+        said = _offsets_at(split, position)[2]
+        raise CorruptDataError(problem.name, f"{problem.problem} ({said})") from problem
+    except ObjectNotFoundError as problem:
+        first_offset, next_offset, said = _offsets_at(split, position)
+        raise OffsetsGoneError(
+            f"{said} are gone: there is no object {problem.key!r}, which the partition's record still names; "
+            "`kafscale fsck` says what else is missing",
+            split.topic,
+            split.partition,
+            first_offset,
+            next_offset,
+        ) from problem
+
+
+def _offsets_at(split: Split, position: int) -> tuple[int, int, str]:
+    """The first offset of the piece that is read from `position` on, the one after its last, and both in words."""
+    piece = next((one for one in split.pieces if one.next_offset > position), split.pieces[-1])
+    first_offset = max(piece.first_offset, position)
+    partition = f"partition {split.partition} of topic {split.topic!r}"
+    said = f"offsets {first_offset} to {piece.next_offset - 1} of {partition}"
+    return first_offset, piece.next_offset, said
 
 
 def _range_of(namespace: str, split: Split, piece: Piece) -> ByteRange | None:

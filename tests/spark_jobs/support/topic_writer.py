@@ -229,6 +229,15 @@ class TopicWriter:
         if partition in self._journals:
             self.seal(partition)
 
+    @property
+    def is_led(self) -> bool:
+        """True if all partitions have a journal."""
+        return len(self._journals) == self.partitions
+
+    def has_objects(self, partition: int) -> bool:
+        """True if something of the partition was ever written."""
+        return any(record.partition == partition for record in self._written)
+
     def keys(self, partition: int) -> list[str]:
         """The objects of the published segments, ascending."""
 
