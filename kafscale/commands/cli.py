@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafscale.commands.cat_options import cat
 from kafscale.commands.cost_options import cost
 from kafscale.commands.running import (
     EXIT_SETTINGS,
@@ -56,6 +57,7 @@ def main() -> None:
     """A Kafka-wire-compatible broker that keeps its records in an object store."""
 
 
+main.add_command(cat)
 main.add_command(operator)
 main.add_command(cost)
 main.add_command(users)

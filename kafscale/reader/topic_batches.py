@@ -58,10 +58,9 @@ def topic_batches(
     """
     if not plan.splits:
         return
-    pool = SlabPool(POOL_BYTES)
     with (
         StoreThread(source) as stores,
-        closing(_batches(source.settings.s3_namespace, plan, stores, pool)) as found,
+        closing(planned_batches(source.settings.s3_namespace, plan, stores, SlabPool(POOL_BYTES))) as found,
     ):
         yield from _reported(found, plan, on_progress)
 
@@ -97,9 +96,10 @@ def _reported(
         )
 
 
-def _batches(
+def planned_batches(
     namespace: str, plan: TopicPlan, stores: StoreThread, pool: SlabPool
 ) -> Generator[StoredBatches, None, None]:
+    """The same from stores that are open. The memory is the pool's."""
     wanted = (
         (_Wanted(split, number), _range_of(namespace, split, piece))
         for split in plan.splits

@@ -1,7 +1,7 @@
 """Plans the read of a topic: its partitions, their offsets by the caller's start and end, and the pieces to read."""
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
@@ -110,9 +110,12 @@ class TopicPlanner:
             splits=tuple(split for split in splits if split is not None),
         )
 
-    async def has_news(self, positions: dict[int, int], topic: str) -> bool:
-        """True if a partition goes beyond its position, or is not among them. Reads no object but new heads."""
-        ends = await self._states.ends(topic)
+    async def has_news(self, request: ReadRequest, positions: Mapping[int, int]) -> bool:
+        """True if a partition of the request goes beyond its position, or has none and is not empty.
+
+        For callers that poll: no object is read but the heads of new entries.
+        """
+        ends = await self._states.ends(request.topic, request.partitions, {})
         return any(one.log_end_offset > positions.get(one.partition, 0) for one in ends)
 
     async def _topic(self, request: ReadRequest) -> TopicLog:
