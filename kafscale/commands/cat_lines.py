@@ -18,7 +18,7 @@ Line = Callable[[PlacedRecord], bytes]
 
 
 class LineFormat(StrEnum):
-    """What is printed of a record."""
+    """The parts of a record that are printed."""
 
     JSON = "json"
     KEY_VALUE = "key=value"

@@ -63,7 +63,7 @@ class BucketAlone:
         return self._metadata
 
     def check_range(self, partition: int, first_offset: int, next_offset: int) -> list[str]:
-        """What may be missing among these offsets, each as a sentence.
+        """Notes on offsets among these that may be missing, as sentences.
 
         Raises `CorruptDataError` for a damaged segment in them, `OffsetsGoneError` for one that is lost.
         """

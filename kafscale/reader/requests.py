@@ -1,4 +1,4 @@
-"""What callers ask for, in their own words, and the plan of it."""
+"""Requests in the words of callers, and the plan of one."""
 
 import logging
 import os

@@ -97,7 +97,7 @@ def test_a_read_is_a_snapshot(tmp_path: Path) -> None:
     assert read(writer) == writer.rows()
 
 
-def test_what_is_merged_or_sealed_meanwhile_is_read_where_it_is_now(tmp_path: Path) -> None:
+def test_merged_or_sealed_meanwhile_is_read_where_it_is_now(tmp_path: Path) -> None:
     writer = TopicWriter(embedded(tmp_path), "orders", partitions=2)
     for _ in range(3):
         writer.append(0, sent(5))

@@ -139,7 +139,7 @@ def test_what_is_wrong_is_named(orders: TopicWriter, options: list[str], status:
     assert result.stderr.count("\n") == 1
 
 
-def test_expired_offsets_are_an_error_unless_the_earliest_will_do(tmp_path: Path) -> None:
+def test_expired_offsets_are_an_error_or_the_earliest_will_do(tmp_path: Path) -> None:
     writer = TopicWriter(embedded(tmp_path), "orders")
     writer.append(0, sent(5))
     writer.append(0, sent(5))
@@ -154,7 +154,7 @@ def test_expired_offsets_are_an_error_unless_the_earliest_will_do(tmp_path: Path
 
 
 class Steps:
-    """What happens while `--follow` sleeps."""
+    """The events while `--follow` sleeps, one for each time."""
 
     def __init__(self, *steps: Any) -> None:
         self._left = list(steps)
