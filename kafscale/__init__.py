@@ -47,8 +47,8 @@ def read(
     error, or a function that is called with a `ReadProgress`.
 
     Raises `ImportError` without the extra, and subclasses of `kafscale.errors.KafscaleError`: `ReadOptionError`
-    (a `ValueError`), `SettingError`, `UnknownTopicError`, `OffsetsGoneError`, `StartupError`, `StoreError`; while
-    batches are read `CorruptDataError`, `StoreError`, and `OffsetsGoneError` for records that expired meanwhile.
+    (also a `ValueError`), `SettingError`, `UnknownTopicError`, `OffsetsGoneError`, `StartupError`, `StoreError`;
+    while batches are read `CorruptDataError`, `StoreError`, and `OffsetsGoneError` for what expired meanwhile.
     """
     try:
         from kafscale.arrow.topic_read import read_topic
@@ -69,9 +69,11 @@ def read(
 
 def to_polars(reader: pyarrow.RecordBatchReader) -> polars.DataFrame:
     """The rest of the reader as a Polars data frame. Needs Polars."""
-    import polars
-
-    return polars.from_arrow(reader.read_all())
+    try:
+        import polars
+    except ModuleNotFoundError as problem:
+        raise ImportError("kafscale.to_polars needs Polars: pip install polars", name="polars") from problem
+    return polars.DataFrame(reader)
 
 
 def _missing_extra(what: str, problem: ModuleNotFoundError) -> ImportError:

@@ -71,6 +71,14 @@ class ObjectNotFoundError(StoreError):
         self.key = key
 
 
+class ReadOptionError(SettingError, ValueError):
+    """A parameter of a read cannot be used; the message names it, its value and what is legal."""
+
+
+class UnknownTopicError(KafscaleError):
+    """The topic does not exist, or is being deleted."""
+
+
 class OffsetsGoneError(KafscaleError):
     """Records of a partition were asked for that are there no more: they expired, or went with their topic.
 

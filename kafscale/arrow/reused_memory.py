@@ -14,10 +14,16 @@ import pyarrow as pa
 ALIGNMENT_BYTES = 64
 """Arrow's recommended alignment of buffers."""
 
-# References: the list, the loop's variable, and the argument of the function that counts.
-_REFERENCES_WHEN_FREE = 3
-
 _Memory = npt.NDArray[np.uint8]
+
+
+def _references(kept: list[_Memory]) -> list[int]:
+    """The number of references to each; at least that of the list is among them."""
+    return [sys.getrefcount(memory) for memory in kept]
+
+
+# Counted in the same way: from Python 3.14 on a call does not always add a reference for its argument.
+_REFERENCES_WHEN_FREE = _references([np.empty(0, np.uint8)])[0]
 
 
 class ReusedMemory:
@@ -34,10 +40,10 @@ class ReusedMemory:
         if size_bytes > self.size_bytes:
             return pa.py_buffer(np.empty(size_bytes, np.uint8))
         with self._lock:
-            for memory in self._kept:
-                # A buffer refers to the memory that it was made of, and a slice of one to the same memory.
-                if sys.getrefcount(memory) == _REFERENCES_WHEN_FREE:
-                    return pa.py_buffer(memory)
+            # A buffer refers to the memory that it was made of, and a slice of one to the same memory.
+            references = _references(self._kept)
+            if _REFERENCES_WHEN_FREE in references:
+                return pa.py_buffer(self._kept[references.index(_REFERENCES_WHEN_FREE)])
             memory = np.empty(self.size_bytes, np.uint8)
             if len(self._kept) < self._max_kept:
                 self._kept.append(memory)

@@ -32,10 +32,16 @@ def read_topic(
     """See `kafscale.read`."""
     names = checked_columns(columns)
     request = request_of(topic, start=start, end=end, partitions=partitions, on_expired=on_expired)
-    stores = source_of(source, topic, options=settings or {}, environment=os.environ)
+    line = ProgressLine() if progress is True else None
+    stores = source_of(
+        source,
+        topic,
+        options=settings or {},
+        environment=os.environ,
+        on_checked=None if line is None else line.checked,
+    )
     plan = plan_of(stores, request)
-    on_progress = ProgressLine() if progress is True else progress or None
-    return planned_reader(stores, plan, names, on_progress)
+    return planned_reader(stores, plan, names, line or (progress if callable(progress) else None))
 
 
 def planned_reader(

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from kafscale.errors import SettingError
+from kafscale.errors import ReadOptionError as ReadOptionError
 
 _MAX_OFFSET: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -16,10 +16,6 @@ _LEGAL: Final = (
     "an offset, earliest, latest, a time with its zone (2026-11-26T12:00:00Z), "
     "or a mapping of partitions to these"
 )
-
-
-class ReadOptionError(SettingError, ValueError):
-    """A parameter of a read cannot be used; the message names it, its value and what is legal."""
 
 
 class Edge(StrEnum):

@@ -16,23 +16,38 @@ class ProgressLine:
     def __init__(self, output: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._output = sys.stderr if output is None else output
         self._clock = clock
-        self._started = clock()
-        self._next = self._started + _INTERVAL_SEC
+        self._next = clock() + _INTERVAL_SEC
+        self._checked_bytes = 0
+        self._reading_since: float | None = None
+
+    def checked(self, size_bytes: int) -> None:
+        """Count an object that was checked before the read, as of a bucket without a metadata store."""
+        self._checked_bytes += size_bytes
+        now = self._clock()
+        if now >= self._next:
+            self._write(f"checked {self._checked_bytes / 1e6:,.0f} MB of the bucket", now)
 
     def __call__(self, progress: ReadProgress) -> None:
         """Show it, if it is time to or the read is done."""
         now = self._clock()
+        if self._reading_since is None:
+            self._reading_since = now
         is_done = progress.offsets_done >= progress.offsets_total
         if now < self._next and not is_done:
             return
-        self._next = now + _INTERVAL_SEC
         share = 100 * progress.offsets_done // max(progress.offsets_total, 1)
-        rate = progress.offsets_done / max(now - self._started, 0.001)
         line = (
-            f"{progress.topic}: {share:3d} % of {progress.offsets_total:,} offsets, {rate:,.0f} a second, "
-            f"{progress.bytes_done / 1e6:,.0f} MB, partition {progress.partition}"
+            f"{progress.topic}: {share:3d} % of {progress.offsets_total:,} offsets, "
+            f"{progress.bytes_done / 1e6:,.0f} of {progress.bytes_total / 1e6:,.0f} MB, "
+            f"{now - self._reading_since:.1f} s, partition {progress.partition}"
         )
-        on_terminal = self._output.isatty()
-        end = "\n" if is_done or not on_terminal else ""
-        self._output.write(f"\r{line}\033[K{end}" if on_terminal else f"{line}\n")
+        self._write(line, now, is_last=is_done)
+
+    def _write(self, line: str, now: float, *, is_last: bool = False) -> None:
+        self._next = now + _INTERVAL_SEC
+        if self._output.isatty():
+            end = "\n" if is_last else ""
+            self._output.write(f"\r{line}\033[K{end}")
+        else:
+            self._output.write(f"{line}\n")
         self._output.flush()

@@ -9,7 +9,7 @@ from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.reader.bounds import Edge, PointLike, ReadOptionError, parse_bound
-from kafscale.reader.bucket_alone import BucketAlone
+from kafscale.reader.bucket_alone import BucketAlone, OnRead
 from kafscale.reader.sources import ReadSource, StoresSource, has_metadata_store, settings_of_source
 from kafscale.reader.store_thread import StoreThread
 from kafscale.reader.topic_plan import OnExpired, ReadRequest, TopicPlan, TopicPlanner
@@ -23,10 +23,16 @@ def source_of(
     *,
     options: Mapping[str, str],
     environment: Mapping[str, str],
+    on_checked: OnRead | None = None,
 ) -> ReadSource:
-    """The stores that a read of the topic uses; nothing is opened yet. Raises `ReadOptionError`, `SettingError`."""
+    """The stores that a read of the topic uses; nothing is opened yet.
+
+    `on_checked` is told of each object that a bucket alone makes it check. Raises `ReadOptionError`, `SettingError`.
+    """
     settings = settings_of_source(source, options, environment)
-    return StoresSource(settings) if has_metadata_store(settings, source) else BucketAlone(settings, topic)
+    if has_metadata_store(settings, source):
+        return StoresSource(settings)
+    return BucketAlone(settings, topic, on_checked or (lambda _: None))
 
 
 def request_of(

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from kafscale.errors import KafscaleError, ObjectNotFoundError
+from kafscale.errors import ObjectNotFoundError
+from kafscale.errors import UnknownTopicError as UnknownTopicError
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
 from kafscale.formats.partition_record import EpochStart, PartitionRecord, SegmentReference
 from kafscale.formats.topic_record import decode_topic_record
@@ -34,10 +35,6 @@ class Freshness(StrEnum):
 
     PUBLISHED = "published"
     CONSOLIDATED = "consolidated"
-
-
-class UnknownTopicError(KafscaleError):
-    """The topic does not exist, or is being deleted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

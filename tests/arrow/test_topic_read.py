@@ -1,6 +1,8 @@
 """`kafscale.read` on a data folder: the rows are those of Spark's source, whatever was asked for."""
 
+import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -162,8 +164,6 @@ def test_a_reader_that_is_dropped_leaves_nothing_open(orders: TopicWriter) -> No
 
 
 def test_within_a_running_event_loop(orders: TopicWriter) -> None:
-    import asyncio
-
     async def in_a_notebook() -> int:
         found: int = kafscale.read(orders.settings.data_dir, "orders").read_all().num_rows
         return found
@@ -246,10 +246,24 @@ def test_the_settings_of_the_environment(orders: TopicWriter, monkeypatch: pytes
     assert kafscale.read(None, "orders").read_all().num_rows == len(orders.rows())
 
 
+def test_what_reads_arrow_reads_it_by_its_interface(orders: TopicWriter) -> None:
+    """DuckDB, Polars and others take the C stream of the reader."""
+    stream = kafscale.read(orders.settings.data_dir, "orders")
+    assert pa.RecordBatchReader.from_stream(stream).read_all().to_pylist() == orders.rows()
+    frame = kafscale.read(orders.settings.data_dir, "orders").read_pandas()
+    assert list(frame["offset"]) == [row["offset"] for row in orders.rows()]
+
+
+def test_without_polars_the_error_says_what_to_install(
+    orders: TopicWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "polars", None)
+    with pytest.raises(ImportError, match=r"kafscale.to_polars needs Polars: pip install polars"):
+        kafscale.to_polars(kafscale.read(orders.settings.data_dir, "orders"))
+
+
 @pytest.fixture
 def without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    import sys
-
     for name in list(sys.modules):
         if name.startswith("kafscale.arrow"):
             monkeypatch.delitem(sys.modules, name)
