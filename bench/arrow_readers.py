@@ -60,7 +60,7 @@ class Outcome:
 def main() -> None:
     """Read in the way that standard input says."""
     task = Task(**json.load(sys.stdin))
-    read = _prepared(task)
+    read = prepared(task)
     before, started = _cpu_seconds(), time.monotonic()
     records = read()
     outcome = Outcome(
@@ -78,7 +78,8 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _prepared(task: Task) -> Callable[[], int]:
+def prepared(task: Task) -> Callable[[], int]:
+    """The function that reads all records, and returns their number. Raises `ValueError` for another way."""
     match task.way:
         case way if way == CONFLUENT:
             return _by_consumer(task)
