@@ -2,6 +2,7 @@
 
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -50,6 +51,8 @@ def _compiled(function: Function, signature: str, *, is_kept: bool) -> Function:
 
 def _temporary_folder() -> str:
     """A folder that only this user can write to, since it has code. Raises `OSError`."""
+    if sys.platform == "win32":
+        raise OSError("folders have no modes here that say who can write to them")
     folder = os.path.join(tempfile.gettempdir(), f"kafscale-compiled-{os.getuid()}")
     os.makedirs(folder, mode=0o700, exist_ok=True)
     status = os.lstat(folder)

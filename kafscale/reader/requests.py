@@ -27,7 +27,8 @@ def source_of(
 ) -> ReadSource:
     """The stores that a read of the topic uses; nothing is opened yet.
 
-    `on_checked` is called with the bytes of each object that a bucket alone makes it check. Raises `ReadOptionError`, `SettingError`.
+    `on_checked` is called with the bytes of each object that a bucket alone makes it check. Raises
+    `ReadOptionError`, `SettingError`.
     """
     settings = settings_of_source(source, options, environment)
     if has_metadata_store(settings, source):
