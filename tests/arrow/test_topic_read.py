@@ -15,10 +15,12 @@ import pytest
 import kafscale
 from kafscale.arrow.columns import arrow_schema
 from kafscale.errors import CorruptDataError, OffsetsGoneError, SettingError, StartupError
+from kafscale.formats.object_keys import index_key_of
 from kafscale.protocol.compression import CODECS, Codec
 from kafscale.reader.bounds import ReadOptionError
 from kafscale.reader.topic_batches import ReadProgress
 from kafscale.reader.topic_state import UnknownTopicError
+from tests.spark_jobs.support.memory_topic import make_segments_large
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 
@@ -110,6 +112,19 @@ def test_merged_or_sealed_meanwhile_is_read_where_it_is_now(tmp_path: Path) -> N
     writer.merge(0)
     writer.seal()
     assert reader.read_all().to_pylist() == writer.rows()
+
+
+def test_large_segments_are_read_in_chunks_with_or_without_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_segments_large(monkeypatch)
+    writer = TopicWriter(embedded(tmp_path), "orders", partitions=2, index_interval=10)
+    for partition in range(2):
+        for number in range(3):
+            writer.append(partition, sent(100, f"large-{number}"), batch_records=4)
+    (tmp_path / "objects" / index_key_of(writer.keys(0)[1])).unlink()
+    assert read(writer) == writer.rows()
+    assert read(writer, start=150, end=160) == [row for row in writer.rows() if 150 <= row["offset"] < 160]
 
 
 def test_what_expires_before_it_is_read_is_an_error(tmp_path: Path) -> None:
