@@ -32,12 +32,12 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 $(BIN)/.runtime: pyproject.toml | $(BIN)/python
-	$(BIN)/pip install --quiet --disable-pip-version-check --editable .
+	$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[cluster]'
 	@touch $@
 
 $(BIN)/.develop: pyproject.toml | $(BIN)/python
 	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --upgrade 'pip>=25,<27'  # half of 3.11's CPU time
-	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --editable '.[bench,check,operator,spark,test]'
+	$(BIN)/pip install --quiet --no-compile --disable-pip-version-check --editable '.[all,bench,check,test]'
 	@touch $@ $(BIN)/.runtime
 
 # Once, not in each worker: what a new checkout's tests import is compiled, their assertions rewritten. What is wrong

@@ -36,10 +36,7 @@ class Lock:
     def requirements(self) -> list[Requirement]:
         """The requirements of pyproject.toml that its packages have to satisfy."""
         project: dict[str, Any] = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
-        return [
-            Requirement(text)
-            for text in (*project["dependencies"], *project["optional-dependencies"][self.extra])
-        ]
+        return [*map(Requirement, project["dependencies"]), *_of_extra(project, self.extra)]
 
     def pins(self) -> dict[str, str]:
         """Package (its canonical name) -> version."""
@@ -61,6 +58,16 @@ LOCKS = (
     Lock(PROJECT / "deploy" / "requirements.txt", "operator"),
     Lock(PROJECT / "deploy" / "spark" / "requirements.txt", "spark"),
 )
+
+
+def _of_extra(project: dict[str, Any], extra: str) -> Iterator[Requirement]:
+    """The requirements of an extra, and those of the project's extras that it names."""
+    for requirement in map(Requirement, project["optional-dependencies"][extra]):
+        if canonicalize_name(requirement.name) == canonicalize_name(project["name"]):
+            for other in sorted(requirement.extras):
+                yield from _of_extra(project, other)
+        else:
+            yield requirement
 
 
 def write(lock: Lock) -> None:

@@ -72,13 +72,15 @@ def test_lock_fits_pyproject(lock: lock_images.Lock) -> None:
 def test_lock_without_a_hash_or_a_version_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock_images, "PROJECT", tmp_path)
     (tmp_path / "pyproject.toml").write_text(
-        '[project]\ndependencies = ["a>=2", "b"]\noptional-dependencies = {operator = ["c<1"]}\n'
+        '[project]\nname = "p"\ndependencies = ["a>=2", "b"]\n'
+        'optional-dependencies = {operator = ["P[store]", "c<1"], store = ["d"]}\n'
     )
     lock = lock_images.Lock(tmp_path / "requirements.txt", "operator")
     lock.path.write_text(lock_images.HEADER + "A==1.0 \\\n    --hash=sha256:0\nc==0.5\n")
     assert list(lock.problems()) == [
         "requirements.txt: a>=2 has 1.0",
         "requirements.txt: b has nothing",
+        "requirements.txt: d has nothing",
         "requirements.txt: no hash: 'c==0.5\\n'",
     ]
 
