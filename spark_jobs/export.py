@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kafscale.extras import extra_needed
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
@@ -22,7 +23,7 @@ from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.job.export_options import ExportCommand
 from spark_jobs.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
-from spark_jobs.tables.layout import split_terms
+from spark_jobs.tables.table_options import split_terms
 from spark_jobs.value_options import value_options
 
 
@@ -224,10 +225,15 @@ def main(
         as_json=as_json,
         is_quiet=quiet,
     )
-    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
-    from spark_jobs.job.launch import run_export
 
-    run_job(lambda: run_export(command), exit_if_false=EXIT_FAILED)
+    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
+    def run() -> bool:
+        with extra_needed("spark", "python -m spark_jobs.export"):
+            from spark_jobs.job.launch import run_export
+
+        return run_export(command)
+
+    run_job(run, exit_if_false=EXIT_FAILED)
 
 
 if __name__ == "__main__":

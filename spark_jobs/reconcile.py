@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import click
 
+from kafscale.extras import extra_needed
 from kafscale.settings.broker import Settings
 from spark_jobs.cli_options import SparkOptions, catalog_options, require_topics, run_job, store_options
 from spark_jobs.decoding.options import ValueOptions
@@ -104,10 +105,15 @@ def main(
         as_json=as_json,
         is_quiet=quiet,
     )
-    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
-    from spark_jobs.reconciling.launch import run_reconcile
 
-    run_job(lambda: run_reconcile(command), exit_if_false=EXIT_DIFFERENT)
+    # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.
+    def run() -> bool:
+        with extra_needed("spark", "python -m spark_jobs.reconcile"):
+            from spark_jobs.reconciling.launch import run_reconcile
+
+        return run_reconcile(command)
+
+    run_job(run, exit_if_false=EXIT_DIFFERENT)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import uuid
 from functools import partial
 
 from kafscale import clocks
-from kafscale.broker.security import apply_quotas, open_sasl, open_token_keys
+from kafscale.broker.security import apply_quotas, open_sasl, open_tls, open_token_keys
 from kafscale.broker.stores import journal_place
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.producer_ids import ProducerIds
@@ -45,7 +45,6 @@ from kafscale.ops.metrics import Metrics
 from kafscale.ops.open_files import allow_connections
 from kafscale.ops.start_progress import StartProgress
 from kafscale.pages.collector import ServingBroker
-from kafscale.protocol.listeners import SecurityProtocol
 from kafscale.security.access import unrestricted
 from kafscale.security.acl_feeder import AclFeeder
 from kafscale.security.acl_store import AclStore
@@ -53,11 +52,8 @@ from kafscale.security.audit import Audit
 from kafscale.security.authorizer import Authorizer
 from kafscale.security.client_quotas import ClientQuotas
 from kafscale.security.rates import Windows
-from kafscale.security.tls_files import TlsFiles
 from kafscale.server.dispatcher import Dispatcher
-from kafscale.server.frames import FrameMemory
 from kafscale.server.listener import Listener
-from kafscale.server.tls_services import ProtocolTls
 from kafscale.serving.batch_opener import BatchOpener
 from kafscale.serving.context import Broker
 from kafscale.serving.deadlines import Deadlines
@@ -71,7 +67,6 @@ from kafscale.serving.read_replicas import ReadReplicas
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import AuthorizerKind, Settings
-from kafscale.settings.listener_list import listener_specs
 from kafscale.tasks.owner import TaskOwner
 
 
@@ -131,7 +126,8 @@ class BasicParts:
             broker_id=settings.broker_id,
             jitter=random.Random(),
         )
-        self.tls_files = _open_tls_files(settings, metrics)
+        tls = open_tls(settings, metrics)
+        self.tls_files = None if tls is None else tls.files
         self.authorizer: Authorizer | None = None
         if settings.authorizer is AuthorizerKind.ACL:
             self.authorizer = Authorizer(
@@ -154,14 +150,10 @@ class BasicParts:
             slow_request_ms=settings.slow_request_ms,
             max_per_ip=settings.max_connections_per_ip,
             max_of_ips=dict(settings.max_connections_per_ip_overrides.pairs),
-            tls=self._new_tls if self.tls_files is not None else None,
+            tls=None if tls is None else tls.services,
             access_of=unrestricted if self.authorizer is None else self.authorizer.access,
             connection_quota=self.quotas.connection,
         )
-
-    def _new_tls(self, protocol: SecurityProtocol, frame_memory: FrameMemory) -> ProtocolTls:
-        assert self.tls_files is not None
-        return ProtocolTls(self.tls_files, self.settings, protocol, frame_memory)
 
 
 class ServingParts:
@@ -330,12 +322,3 @@ def _health_keys(settings: Settings) -> list[str]:
         folder = journal_bucket_folder(settings.s3_namespace, "health")
         keys.append(f"{folder}broker-{settings.broker_id}")
     return keys
-
-
-def _open_tls_files(settings: Settings, metrics: Metrics) -> TlsFiles | None:
-    """None if no listener needs them. Raises `StartupError`."""
-    if not any(spec.protocol.is_tls for spec in listener_specs(settings)):
-        return None
-    files = TlsFiles(settings, metrics.count_tls_failure)
-    metrics.gauge(client_metric_families.TLS_CERTIFICATE_EXPIRY, lambda: files.contexts.expires_at_sec)
-    return files

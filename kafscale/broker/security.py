@@ -1,22 +1,60 @@
 """Makes what authenticates clients of the settings, and applies their quotas: a part of the composition root."""
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafscale import clocks
 from kafscale.cluster.view import ClusterView
+from kafscale.extras import extra_needed
 from kafscale.formats.quota_record import decode_quota_key
 from kafscale.metadata import keys
+from kafscale.ops import client_metric_families
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.listeners import SecurityProtocol
 from kafscale.security.client_quotas import ClientQuotas
 from kafscale.security.oauth_rules import TokenRules, TokenVerifier
 from kafscale.security.sasl import OAUTHBEARER
 from kafscale.security.sasl_service import SaslLimits, SaslService
 from kafscale.security.scram import Decoys
+from kafscale.server.frames import FrameMemory
 from kafscale.settings.broker import Settings
+from kafscale.settings.listener_list import listener_specs
 
 if TYPE_CHECKING:
     from kafscale.security.jwks import KeySetSource
+    from kafscale.security.tls_files import TlsFiles
+    from kafscale.server.tls_services import ProtocolTls
+
+# What needs cryptography is loaded where it is used: it takes a tenth of a second and 10 MB, and is not installed
+# everywhere.
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The TLS of the broker's listeners, with the certificate of the files at each moment."""
+
+    files: "TlsFiles"
+    settings: Settings
+
+    def services(self, protocol: SecurityProtocol, frame_memory: FrameMemory) -> "ProtocolTls":
+        """The services that the connections of one protocol share."""
+        from kafscale.server.tls_services import ProtocolTls
+
+        return ProtocolTls(self.files, self.settings, protocol, frame_memory)
+
+
+def open_tls(settings: Settings, metrics: Metrics) -> Tls | None:
+    """None if no listener has TLS. Reads the files. Raises `StartupError`."""
+    names = [spec.name for spec in listener_specs(settings) if spec.protocol.is_tls]
+    if not names:
+        return None
+    with extra_needed("cluster", f"the listener {names[0]} of KAFSCALE_LISTENERS, which has TLS,"):
+        from kafscale.security.tls_files import TlsFiles
+
+    files = TlsFiles(settings, metrics.count_tls_failure)
+    metrics.gauge(client_metric_families.TLS_CERTIFICATE_EXPIRY, lambda: files.contexts.expires_at_sec)
+    return Tls(files, settings)
 
 
 def open_token_keys(settings: Settings) -> "KeySetSource | None":
@@ -24,8 +62,8 @@ def open_token_keys(settings: Settings) -> "KeySetSource | None":
     place = settings.sasl_oauthbearer_jwks_endpoint_url
     if OAUTHBEARER not in settings.sasl_enabled_mechanisms or place is None:
         return None
-    # Loaded only here: cryptography takes half a second and 10 MB.
-    from kafscale.security.jwks import KeySetSource
+    with extra_needed("cluster", f"KAFSCALE_SASL_ENABLED_MECHANISMS with {OAUTHBEARER}"):
+        from kafscale.security.jwks import KeySetSource
 
     refresh_sec = settings.sasl_oauthbearer_jwks_endpoint_refresh_ms / 1000
     return KeySetSource(place, refresh_sec, clocks.steady_clock())

@@ -11,6 +11,7 @@ from kafscale import clocks
 from kafscale.cluster.exports import ExportHeldError, read_holder
 from kafscale.cluster.journal_place import JournalPlace
 from kafscale.errors import SettingError, StartupError, StoreError
+from kafscale.extras import extra_needed
 from kafscale.formats.export_records import ExportRecord
 from kafscale.formats.journal_keys import journal_bucket_prefix
 from kafscale.metadata.store import MetadataReader, MetadataStore
@@ -28,7 +29,8 @@ from kafscale.tools.backup.snapshots import Snapshots
 _METADATA_FILE: Final = "metadata.db"
 _HOLDER_PATIENCE_SEC: Final = 0.5
 
-# The backends are imported where they are opened: a broker with embedded stores loads no client of another.
+# The backends are imported where they are opened: a broker with embedded stores loads no client of another, and
+# needs none installed.
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,8 @@ def open_bucket_alone(settings: Settings) -> ObjectStore:
 
     Raises `SettingError`.
     """
-    from kafscale.objects.bucket.config import open_bucket
+    with extra_needed("cluster", f"the bucket {settings.s3_bucket}"):
+        from kafscale.objects.bucket.config import open_bucket
 
     return open_bucket(settings)
 
@@ -205,7 +208,9 @@ def open_backups(settings: Settings, stack: contextlib.AsyncExitStack) -> Snapsh
     """
     objects: ObjectStore
     if settings.backup_bucket is not None or settings.s3_bucket is not None:
-        from kafscale.objects.bucket.config import open_backup_bucket
+        bucket = settings.backup_bucket or settings.s3_bucket
+        with extra_needed("cluster", f"the bucket of backups {bucket}"):
+            from kafscale.objects.bucket.config import open_backup_bucket
 
         objects = open_backup_bucket(settings)
     else:
@@ -219,8 +224,9 @@ def open_backups(settings: Settings, stack: contextlib.AsyncExitStack) -> Snapsh
 
 async def _open_metadata(settings: Settings) -> MetadataStore:
     if settings.etcd_endpoints is not None:
-        from kafscale.metadata.etcd.config import EtcdConfig
-        from kafscale.metadata.etcd.store import EtcdStore
+        with extra_needed("cluster", f"KAFSCALE_ETCD_ENDPOINTS={','.join(settings.etcd_endpoints)}"):
+            from kafscale.metadata.etcd.config import EtcdConfig
+            from kafscale.metadata.etcd.store import EtcdStore
 
         return await EtcdStore.open(EtcdConfig.from_settings(settings))
     from kafscale.metadata.sqlite.store import SqliteStore
@@ -255,7 +261,8 @@ def open_replica(
     """
     if settings.s3_read_bucket is None:
         return None
-    from kafscale.objects.bucket import config
+    with extra_needed("cluster", f"KAFSCALE_S3_READ_BUCKET={settings.s3_read_bucket}"):
+        from kafscale.objects.bucket import config
 
     replica = config.open_replica(settings, meter)
     stack.push_async_callback(replica.close)
@@ -299,7 +306,8 @@ def _open_objects(settings: Settings, meters: RequestMeters | None) -> ObjectSto
 
 def _open_buckets(settings: Settings, meters: RequestMeters | None) -> ObjectStore:
     """The bucket, and the one of the journals where there is one. Raises `SettingError`."""
-    from kafscale.objects.bucket.config import open_bucket, open_journal_bucket
+    with extra_needed("cluster", f"KAFSCALE_S3_BUCKET={settings.s3_bucket}"):
+        from kafscale.objects.bucket.config import open_bucket, open_journal_bucket
 
     if settings.s3_bucket is not None and is_directory_bucket(settings.s3_bucket):
         raise SettingError(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kafscale.broker.stores import open_stores
 from kafscale.cluster.cluster_record import read_cluster_id
@@ -14,13 +14,14 @@ from kafscale.cluster.marker import read_marker
 from kafscale.cluster.topic_configs import effective
 from kafscale.commands.lifecycle_report import as_difference, as_json, as_table, as_terraform, warnings
 from kafscale.errors import StartupError, StoreUnavailableError
+from kafscale.extras import extra_needed
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import MetadataStore
 from kafscale.protocol.error_codes import KafkaError
 from kafscale.settings.broker import Settings
-from kafscale.tools.lifecycle.bucket import BucketLifecycle, s3_bucket_name
+from kafscale.tools.lifecycle.bucket_name import s3_bucket_name
 from kafscale.tools.lifecycle.bucket_rules import (
     LifecycleOptions,
     LifecyclePlan,
@@ -29,6 +30,9 @@ from kafscale.tools.lifecycle.bucket_rules import (
     plan_rules,
 )
 from kafscale.tools.lifecycle.rule_text import RuleChange, changed_rules, same_rules
+
+if TYPE_CHECKING:
+    from kafscale.tools.lifecycle.bucket import BucketLifecycle
 
 EXIT_DONE: Final = 0
 EXIT_REFUSED: Final = 3
@@ -136,6 +140,9 @@ async def _topics(metadata: MetadataStore) -> dict[str, TopicRecord]:
 def _bring_to_bucket(
     settings: Settings, command: LifecycleCommand, plan: LifecyclePlan, output: Write, errors: Write
 ) -> int:
+    with extra_needed("cluster", f"KAFSCALE_S3_BUCKET={settings.s3_bucket}"):
+        from kafscale.tools.lifecycle.bucket import BucketLifecycle
+
     with contextlib.closing(BucketLifecycle(settings)) as lifecycle:
         before = lifecycle.read()
         change = changed_rules(before.rules, plan)
@@ -153,7 +160,7 @@ def _bring_to_bucket(
     return EXIT_DONE
 
 
-def _verify(lifecycle: BucketLifecycle, change: RuleChange) -> None:
+def _verify(lifecycle: "BucketLifecycle", change: RuleChange) -> None:
     """Read back what was written, and again where the store still answers with what was before."""
     for attempt in range(VERIFY_ATTEMPTS):
         if attempt:

@@ -5,6 +5,7 @@ import sys
 import click
 
 from kafscale.errors import KafscaleError
+from kafscale.extras import MissingExtraError, extra_needed
 from kafscale.masking import without_credentials
 from kafscale.ops.logs import configure_logging
 from kafscale.settings.broker import LogFormat, LogLevel
@@ -100,9 +101,10 @@ def operator(
     configure_logging(LogLevel(log_level), LogFormat(log_format))
     try:
         # Imported here: a broker's installation has no kopf.
-        from kafscale.operator.main import Options, run
-    except ImportError as error:
-        click.echo(f"kafscale: {error}: the operator needs `pip install kafscale[operator]`", err=True)
+        with extra_needed("operator", "kafscale operator"):
+            from kafscale.operator.main import Options, run
+    except MissingExtraError as error:
+        click.echo(f"kafscale: {error}", err=True)
         sys.exit(EXIT_STARTUP)
     options = Options(
         image=image,

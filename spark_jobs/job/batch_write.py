@@ -13,10 +13,11 @@ from spark_jobs.decoding.dead_letters import ERROR, KEY_BYTES, VALUE_BYTES, dead
 from spark_jobs.decoding.decoder import open_decoder
 from spark_jobs.job.batch_plan import BatchPlan
 from spark_jobs.job.export_options import TopicOptions
-from spark_jobs.tables.iceberg_table import TableOptions, ensure_table, fitted, schema_of_table
+from spark_jobs.tables.iceberg_table import ensure_table, fitted, schema_of_table
 from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import Staged, publish, read_state, stage
 from spark_jobs.tables.ranges import Range, Ranges, intersection
+from spark_jobs.tables.table_options import TableOptions
 
 _COORDINATES = ("topic", "partition", "offset")
 _NOT_IN_THE_TABLE = (VALUE_BYTES, KEY_BYTES, ERROR)

@@ -13,7 +13,7 @@ from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.source.offset_points import LogEdge, OffsetPoint
-from spark_jobs.tables.iceberg_table import TableOptions
+from spark_jobs.tables.table_options import TableOptions
 
 GIB: Final = 1024 * 1024 * 1024
 DEFAULT_BATCH_BYTES: Final = 4 * GIB

@@ -23,8 +23,8 @@ from spark_jobs.job.run import ExportRun, RunOptions
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.table_names import Tables, names_of, tables_of
-from spark_jobs.tables.iceberg_table import TableOptions
 from spark_jobs.tables.maintenance import Maintenance
+from spark_jobs.tables.table_options import TableOptions
 
 _DAY_SEC = 86_400
 

@@ -1,8 +1,6 @@
 """The Iceberg table of an export: created if missing, used as it is if it exists, and evolved."""
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -15,6 +13,7 @@ from spark_jobs.tables import jvm
 from spark_jobs.tables.conform import conformed
 from spark_jobs.tables.layout import partition_terms, quoted, sort_terms, type_text
 from spark_jobs.tables.publish import WAP_ENABLED
+from spark_jobs.tables.table_options import TableOptions
 
 logger = logging.getLogger(__name__)
 
@@ -24,19 +23,6 @@ _DEFAULTS = {"format-version": "2", "write.distribution-mode": "hash"}
 
 class TableRefusedError(KafscaleError):
     """The table cannot take the columns of the export."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableOptions:
-    """The layout of a table. `properties` are also set on an existing table, the rest is not.
-
-    `adds_columns`: add the columns that an existing table lacks; otherwise they are dropped from the rows.
-    """
-
-    partition_by: Sequence[str] = ()
-    sort_by: Sequence[str] = ()
-    properties: Mapping[str, str] = field(default_factory=dict)
-    adds_columns: bool = True
 
 
 def schema_of_table(spark: SparkSession, name: str) -> StructType | None:

@@ -17,11 +17,6 @@ _SORT = re.compile(r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IG
 LEGAL_TERMS: Final = "a column, year(c), month(c), day(c), hour(c), bucket(n, c) or truncate(n, c)"
 
 
-def split_terms(text: str) -> list[str]:
-    """The terms of a list separated by commas; commas inside of parentheses do not count."""
-    return [term.strip() for term in re.split(r",(?![^(]*\))", text) if term.strip()]
-
-
 def partition_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
     """The terms in Iceberg's SQL. Raises `SettingError`, also for a column that the table will not have."""
     return [_term("--partition-by", term, columns) for term in terms]

@@ -39,7 +39,7 @@ def test_the_commands_of_a_broker_load_nothing_of_the_operator(tmp_path: Path) -
 
 def test_missing_operator_extra_names_what_to_install(tmp_path: Path) -> None:
     done = ran("-c", WITHOUT, "operator", "--image", "kafscale:1", home=tmp_path)
-    assert (done.returncode, "pip install kafscale[operator]" in done.stderr) == (1, True), done.stderr
+    assert (done.returncode, "pip install 'kafscale[operator]'" in done.stderr) == (1, True), done.stderr
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,8 @@ import pytest
 from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringType, StructField, StructType
 
 from kafscale.errors import SettingError
-from spark_jobs.tables.layout import partition_terms, quoted, sort_terms, split_terms, type_text
+from spark_jobs.tables.layout import partition_terms, quoted, sort_terms, type_text
+from spark_jobs.tables.table_options import split_terms
 
 COLUMNS = ["key", "timestamp", "value"]
 

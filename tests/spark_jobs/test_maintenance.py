@@ -5,9 +5,10 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.tables.iceberg_table import TableOptions, ensure_table
+from spark_jobs.tables.iceberg_table import ensure_table
 from spark_jobs.tables.maintenance import Maintenance, maintain
 from spark_jobs.tables.publish import publish, read_state, stage
+from spark_jobs.tables.table_options import TableOptions
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.read_back import read_table
 

@@ -13,6 +13,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from kafscale.errors import SettingError, StoreRefusedError, StoreUnavailableError
 from kafscale.settings.broker import Settings
+from kafscale.tools.lifecycle.bucket_name import s3_bucket_name
 from kafscale.tools.lifecycle.rule_text import S3Rule
 
 # The platform's own settings override it, as for the object store's client.
@@ -89,23 +90,6 @@ class BucketLifecycle:
     def close(self) -> None:
         """End the client's connections."""
         self._client.close()
-
-
-def s3_bucket_name(settings: Settings) -> str:
-    """The bucket's name. Raises `SettingError` for settings whose store has no lifecycle rules of S3's kind."""
-    if settings.s3_bucket is None:
-        raise SettingError(
-            "KAFSCALE_S3_BUCKET is not set, so the records are in a folder, which has no lifecycle rules: the "
-            "brokers alone expire them, by retention.ms and retention.bytes"
-        )
-    scheme, _, name = settings.s3_bucket.rpartition("://")
-    if scheme in ("gs", "az"):
-        whose = "Google Cloud Storage" if scheme == "gs" else "Azure"
-        raise SettingError(
-            f"KAFSCALE_S3_BUCKET={settings.s3_bucket} is a bucket of {whose}, and these lifecycle rules are "
-            "S3's: write such rules with the platform's own tools, or leave expiry to the brokers"
-        )
-    return name
 
 
 def _client(settings: Settings) -> Any:
