@@ -1,5 +1,6 @@
 """The clocks of this machine: what time it is, and how much of it has passed."""
 
+import sys
 import time
 from collections.abc import Callable
 
@@ -17,6 +18,8 @@ def steady_ms() -> int:
 def boot_ms() -> int:
     """Milliseconds of a clock that only goes forward and counts the time in which the machine was suspended."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
+    if clock is None and sys.platform == "darwin":
+        clock = time.CLOCK_MONOTONIC  # There it counts that time; `time.monotonic` is another clock.
     return steady_ms() if clock is None else time.clock_gettime_ns(clock) // 1_000_000
 
 

@@ -4,13 +4,11 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import sys
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 
-import uvloop
-
+from kafscale.broker import event_loop
 from kafscale.broker.parts import BasicParts
 from kafscale.broker.process import EXIT_STOPPED, BrokerProcess
 from kafscale.broker.stores import open_hedge, open_replica, open_stores, request_meters, whereabouts
@@ -48,14 +46,13 @@ def run(settings: Settings, prepare: Prepare | None = None) -> int:
     """
     sys.setswitchinterval(THREAD_SWITCH_INTERVAL_SEC)
     gc.set_threshold(*COLLECTOR_THRESHOLDS)
-    return uvloop.run(_serve(settings, prepare))
+    return event_loop.run(_serve(settings, prepare))
 
 
 async def _serve(settings: Settings, prepare: Prepare | None) -> int:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+    event_loop.on_stop_signal(loop, stop.set)
     metrics = Metrics(broker_id=settings.broker_id, version=version("kafscale"))
     health = Health()
     health.add_liveness_check("event_loop", loop_probe(loop))

@@ -15,6 +15,7 @@ from kafscale.errors import KafscaleError, ObjectNotFoundError, StoreError
 from kafscale.formats.object_keys import object_key_problem
 from kafscale.objects.object_store import ObjectStore
 from kafscale.settings.broker import load_settings
+from kafscale.system import FILE_FLAGS, NO_WAIT, read_at
 from kafscale.tools.dump.piece_reader import ByteSource
 
 BUCKET_SCHEMES: Final = ("s3", "gs", "az")
@@ -87,7 +88,7 @@ class Sources:
     def _open_file(self, name: str, path: str) -> ByteSource:
         try:
             # A pipe would wait for its writer here.
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY | FILE_FLAGS | NO_WAIT)
             self._files.callback(os.close, descriptor)
             found = os.fstat(descriptor)
         except FileNotFoundError:
@@ -146,7 +147,7 @@ class _LocalFile:
         parts = []
         while length:
             try:
-                data = os.pread(self.descriptor, length, start)
+                data = read_at(self.descriptor, length, start)
             except OSError as problem:
                 raise SourceError(self.name, f"byte {start} cannot be read: {_said(problem)}") from problem
             if not data:

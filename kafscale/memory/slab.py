@@ -42,6 +42,8 @@ class Slab:
 
 
 def _pages(capacity_bytes: int, filled_soon: bool) -> mmap.mmap:
+    if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
+        return mmap.mmap(-1, capacity_bytes)
     # Shared pages, the default, belong to a file in memory, and the first touch of one costs half as much again.
     pages = mmap.mmap(-1, capacity_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if filled_soon and capacity_bytes >= SLAB_CAPACITIES_BYTES[-1] and _HUGE_PAGES is not None:

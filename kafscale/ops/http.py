@@ -8,6 +8,7 @@ further than a small limit; when there are too many, the oldest is ended.
 import io
 import json
 import logging
+import os
 import socket
 import socketserver
 import threading
@@ -120,7 +121,8 @@ def _health_answer(
 class _Server(socketserver.TCPServer):
     """Accepts connections and gives each a thread, up to a cap."""
 
-    allow_reuse_address = True
+    # On Windows it would let two servers have one port.
+    allow_reuse_address = os.name == "posix"
     request_queue_size = 128
 
     def __init__(

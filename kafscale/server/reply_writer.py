@@ -27,6 +27,7 @@ class ReplyWriter:
         "_transport",
         "_unsent",
         "_writes_soon",
+        "_writes_together",
         "is_paused",
     )
 
@@ -39,6 +40,7 @@ class ReplyWriter:
         self._peer_host = ""
         self._unsent: list[ReplySlot] = []
         self._writes_soon = False
+        self._writes_together = True
         self.is_paused = False
 
     def start(self, transport: asyncio.Transport, peer_host: str) -> None:
@@ -47,6 +49,8 @@ class ReplyWriter:
         self._peer_host = peer_host
         # With no buffer allowed, `pause_writing` says that not everything has left, `resume_writing` that it has.
         transport.set_write_buffer_limits(high=0)
+        # In Python 3.12.0 to 3.12.8 and 3.13.0 and 3.13.1 asyncio's own `writelines` does not say so (gh-127655).
+        self._writes_together = not type(transport).__module__.startswith("asyncio.")
 
     def ready(self, slot: ReplySlot) -> None:
         """A reply may leave when those before it have."""
@@ -76,8 +80,11 @@ class ReplyWriter:
         elif sum(slot.size_bytes for slot in ready) <= JOINED_MAX_BYTES:
             if buffers:
                 self._transport.write(b"".join(buffers))
-        else:
+        elif self._writes_together:
             self._transport.writelines(buffers)
+        else:
+            for buffer in buffers:
+                self._transport.write(buffer)
         self._after_write(ready)
         self._on_written()
 

@@ -7,12 +7,12 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 
 from spark_jobs.tables.iceberg_table import (
-    TableOptions,
     TableRefusedError,
     ensure_table,
     fitted,
     schema_of_table,
 )
+from spark_jobs.tables.table_options import TableOptions
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.read_back import read_table
 

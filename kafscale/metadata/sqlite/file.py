@@ -28,6 +28,7 @@ from kafscale.metadata.sqlite.schema import (
 from kafscale.metadata.sqlite.snapshot_read import READ_LOCK
 from kafscale.metadata.sqlite.write_ahead_log import is_not_empty, log_path, rewrite
 from kafscale.metadata.store import NO_LEASE, KeyValue
+from kafscale.system import FILE_FLAGS, sync_folder
 
 _PAGE_BYTES = 4096
 # A checkpoint is due after about 8 MiB: rare enough to write a busy page once for many changes of it, small
@@ -285,7 +286,7 @@ class SqliteFile:
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
         if self._fsync:
-            _fsync_folder(self._path.parent)
+            sync_folder(self._path.parent)
 
     def _revision(self) -> int:
         row = self._connection.execute(
@@ -309,12 +310,4 @@ def _make_private(path: Path) -> None:
     """Create the file for its owner only; SQLite gives its log the same mode, and would take both from the umask."""
     # Not opened if it exists: closing it would end the locks that SQLite has on it in this process.
     with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-
-
-def _fsync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | FILE_FLAGS, 0o600))

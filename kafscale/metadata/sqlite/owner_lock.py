@@ -4,20 +4,24 @@ Theory of operation. It is a lock of an open file description (F_OFD_SETLK): the
 however that ends; a second opening in the same process is refused like any other; and a process can query it
 without taking it for a moment, so that a reader never keeps an owner out. The file is empty and never deleted: a
 lock on a deleted file excludes no other process.
+
+A system without such locks (Windows, an older macOS) has others that end with their process, but that cannot be
+queried: there a reader takes the lock for a moment, and an owner that meets it tries again for a second.
 """
 
 import errno
-import fcntl
 import os
 import struct
 import sys
 from pathlib import Path
 
 from kafscale.errors import StartupError
+from kafscale.system import FILE_FLAGS, fcntl, try_lock, try_lock_patiently
 
 # struct flock: Linux begins with the type and where the range is counted from, Darwin ends with them.
 _FLOCK = struct.Struct("qqihh" if sys.platform == "darwin" else "hhqqi0q")
 _HELD_BY_OTHERS = (errno.EACCES, errno.EAGAIN)
+_CAN_QUERY = hasattr(fcntl, "F_OFD_SETLK")
 
 
 def lock_path(path: Path) -> Path:
@@ -29,14 +33,15 @@ class OwnerLock:
     """The lock, taken by the constructor and released by `close`. Raises `InUseError`, `OSError`."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(lock_path(path), os.O_RDWR | os.O_CREAT | FILE_FLAGS, 0o600)
         try:
-            fcntl.fcntl(self._descriptor, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK))
-        except OSError as problem:
+            is_taken = _take(self._descriptor)
+        except OSError:
             os.close(self._descriptor)
-            if problem.errno in _HELD_BY_OTHERS:
-                raise InUseError(path) from problem
             raise
+        if not is_taken:
+            os.close(self._descriptor)
+            raise InUseError(path)
 
     def close(self) -> None:
         """Release the lock."""
@@ -46,15 +51,17 @@ class OwnerLock:
 def is_owned(path: Path) -> bool:
     """True if a process owns the metadata file now. Raises `OSError` if that cannot be determined."""
     try:
-        descriptor = os.open(lock_path(path), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(lock_path(path), os.O_RDONLY | FILE_FLAGS)
     except FileNotFoundError:
         return False
     try:
+        if not _CAN_QUERY:
+            return not try_lock(descriptor)
         # Queries a shared lock, because this descriptor may not write.
         answer = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _range(fcntl.F_RDLCK))
     finally:
         os.close(descriptor)
-    return _kind(answer) != fcntl.F_UNLCK
+    return bool(_kind(answer) != fcntl.F_UNLCK)
 
 
 class InUseError(StartupError):
@@ -62,6 +69,19 @@ class InUseError(StartupError):
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"metadata file {path} is in use by another process: stop that one first")
+
+
+def _take(descriptor: int) -> bool:
+    """False if another opening of the file has the lock. Raises `OSError`."""
+    if not _CAN_QUERY:
+        return try_lock_patiently(descriptor)
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _range(fcntl.F_WRLCK))
+    except OSError as problem:
+        if problem.errno in _HELD_BY_OTHERS:
+            return False
+        raise
+    return True
 
 
 def _range(kind: int) -> bytes:

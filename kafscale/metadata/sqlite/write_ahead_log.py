@@ -8,6 +8,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from kafscale.system import FILE_FLAGS, read_at, write_at
+
 _PIECE_BYTES: Final = 1024 * 1024
 
 
@@ -37,13 +39,13 @@ def rewrite(log: Path) -> None:
     the same bytes all the time. Raises `OSError`.
     """
     try:
-        descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(log, os.O_RDWR | FILE_FLAGS)
     except FileNotFoundError:
         return
     try:
         position = 0
-        while piece := os.pread(descriptor, _PIECE_BYTES, position):
-            position += os.pwrite(descriptor, piece, position)
+        while piece := read_at(descriptor, _PIECE_BYTES, position):
+            position += write_at(descriptor, piece, position)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

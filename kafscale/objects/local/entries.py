@@ -8,8 +8,9 @@ import os
 import stat
 
 from kafscale.errors import ObjectNotFoundError, StoreUnavailableError
+from kafscale.system import FILE_FLAGS, NAMES_ARE_EXACT, NO_FOLLOW, NO_WAIT
 
-OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+OPEN_FLAGS = os.O_RDONLY | FILE_FLAGS | NO_FOLLOW | NO_WAIT
 """For a file that may turn out to be a link or a FIFO: neither is followed or waited for."""
 
 _KINDS = (
@@ -33,14 +34,20 @@ def check_object(key: str, path: str, mode: int) -> None:
 def check_folders(root: str, key: str) -> None:
     """Look at each folder between `root` and the object. Raises `StoreUnavailableError` for a link, `OSError`.
 
-    A `key` that ends with `/` stands for what is in that folder.
+    A `key` that ends with `/` stands for what is in that folder. Where a file system takes one name for another,
+    a folder that has another name is refused, too: two topics would share their objects.
     The root itself may be one: it is the operator's choice.
     """
     path = root
     for name in key.lstrip("/").split("/")[:-1]:
-        path = f"{path}/{name}"
+        above, path = path, f"{path}/{name}"
         try:
             mode = os.lstat(path).st_mode
+            if not NAMES_ARE_EXACT and name not in os.listdir(above):
+                raise StoreUnavailableError(
+                    f"{path} leads to a folder of another name: this file system does not tell them apart, "
+                    "so only one of them can be kept here"
+                )
         except (FileNotFoundError, NotADirectoryError):
             return  # The operation itself finds that out, and reports it in its own way.
         if stat.S_ISLNK(mode):

@@ -4,9 +4,7 @@ Why O_DIRECT, and the measurements: docs/decisions/0004-local-folder-store.md.
 """
 
 import errno
-import fcntl
 import os
-import sys
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -14,6 +12,7 @@ from mmap import mmap
 
 from kafscale.memory.pieces import Pieces
 from kafscale.protocol.types import Buffer
+from kafscale.system import FILE_FLAGS, fcntl, read_at, read_into_at, sync_data
 
 DIRECT_THRESHOLD_BYTES = 128 * 1024
 STAGING_BYTES = 1024 * 1024
@@ -30,24 +29,6 @@ _DESCRIPTORS = "/proc/self/fd"
 _WITHOUT_UNNAMED = (errno.EOPNOTSUPP, errno.EINVAL, errno.EISDIR)
 # Records are their owner's, whatever the umask says.
 FILE_MODE = 0o600
-
-
-def sync_data(descriptor: int) -> None:
-    """Return once the file's bytes and its size are on the disk."""
-    if sys.platform == "darwin":
-        # There fsync leaves the bytes in the drive's own cache.
-        fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
-    else:
-        os.fdatasync(descriptor)
-
-
-def sync_folder(path: str) -> None:
-    """Return once the folder's entries are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class FileWriter:
@@ -114,7 +95,7 @@ class FileWriter:
 
     def create(self, path: str, *, direct: bool) -> int:
         """The descriptor of a new file, with direct I/O where that is asked for and possible."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | FILE_FLAGS
         if direct and self._direct_flag:
             try:
                 return os.open(path, flags | self._direct_flag, FILE_MODE)
@@ -240,7 +221,7 @@ def _write_all(descriptor: int, data: memoryview) -> None:
 
 def _leave_direct_io(descriptor: int) -> bool:
     """True if the file was written directly until now."""
-    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
+    flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) if _O_DIRECT else 0
     if not flags & _O_DIRECT:
         return False
     fcntl.fcntl(descriptor, fcntl.F_SETFL, flags & ~_O_DIRECT)
@@ -249,14 +230,14 @@ def _leave_direct_io(descriptor: int) -> bool:
 
 def read_exactly(descriptor: int, start: int, length: int) -> bytes:
     """`length` bytes from `start`, fewer when the file ends before. Raises `OSError`."""
-    data = os.pread(descriptor, min(length, _MAX_READ_BYTES), start)
+    data = read_at(descriptor, min(length, _MAX_READ_BYTES), start)
     if len(data) == length:
         return data
     pieces = [data]
     while pieces[-1]:
         start += len(pieces[-1])
         length -= len(pieces[-1])
-        pieces.append(os.pread(descriptor, min(length, _MAX_READ_BYTES), start))
+        pieces.append(read_at(descriptor, min(length, _MAX_READ_BYTES), start))
     return b"".join(pieces)
 
 
@@ -276,7 +257,7 @@ def read_into(descriptor: int, start: int, length: int, targets: Sequence[memory
     filled = 0
     while filled < length:
         try:
-            count = os.preadv(descriptor, room.slices(filled, wanted)[:_MAX_VIEWS], start + filled)
+            count = read_into_at(descriptor, room.slices(filled, wanted)[:_MAX_VIEWS], start + filled)
         except OSError as problem:
             # Refused only now, or the rest after a short read is not aligned: go on through the page cache.
             if problem.errno != errno.EINVAL or not _leave_direct_io(descriptor):

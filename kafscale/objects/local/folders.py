@@ -10,7 +10,7 @@ import os
 import threading
 from collections.abc import Callable
 
-from kafscale.objects.local.files import sync_folder
+from kafscale.system import sync_folder
 
 _ATTEMPTS = 100
 _FOLDER_MODE = 0o700

@@ -9,6 +9,8 @@ import os
 import threading
 from collections import OrderedDict
 
+from kafscale.system import FOLDER_FLAGS, NO_FOLLOW
+
 MOST_OPEN_FOLDERS = 64
 
 
@@ -19,7 +21,7 @@ class OpenFolder:
 
     def __init__(self, path: str) -> None:
         """Raises `OSError`."""
-        self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        self.descriptor = os.open(path, FOLDER_FLAGS | NO_FOLLOW)
         self._identity = _identity(os.fstat(self.descriptor))
 
     def is_at(self, path: str) -> bool:

@@ -23,6 +23,7 @@ from kafscale.objects.local.open_folders import OpenFolder, OpenFolders
 from kafscale.objects.local.reader import LocalReader, store_errors
 from kafscale.objects.local.temporary import open_root
 from kafscale.protocol.types import Buffer
+from kafscale.system import replace
 
 _Result = TypeVar("_Result")
 
@@ -83,7 +84,7 @@ class LocalStore(LocalReader):
 
     async def put(self, key: str, parts: Sequence[Buffer]) -> None:
         """See `ObjectStore`."""
-        await self._run_to_its_end(self._write, key, self._path(key), parts, os.replace)
+        await self._run_to_its_end(self._write, key, self._path(key), parts, replace)
 
     async def size_bytes(self, key: str) -> int:
         """See `ObjectStore`."""

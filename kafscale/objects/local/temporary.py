@@ -1,6 +1,5 @@
 """Opening a folder as a store: it is usable, files of dead processes go, temporary files get a place."""
 
-import fcntl
 import os
 import shutil
 import tempfile
@@ -8,23 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from kafscale.errors import StartupError
-from kafscale.objects.local.files import sync_folder
 from kafscale.objects.local.folders import make_private_folders
+from kafscale.system import FILE_FLAGS, OPENS_FOLDERS, lock, sync_folder, try_lock
 
 TEMPORARY_FOLDER = ".tmp"
+_LOCK_FILE = "lock"
 
 
 class TemporaryFolder:
     """The folder in which one open store writes files before they get their name. Its lock says that it is in use."""
 
-    def __init__(self, path: str, lock: int) -> None:
+    def __init__(self, path: str, locked: int) -> None:
         self.path = path
-        self._lock = lock
+        self._locked = locked
 
     def remove(self) -> None:
         """Remove it with all that is in it. What cannot be removed is removed at a later opening."""
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._lock)
+        _remove_locked(self.path, self._locked)
 
 
 def open_root(root: str) -> TemporaryFolder:
@@ -36,14 +35,14 @@ def open_root(root: str) -> TemporaryFolder:
         with _locked(parent):
             _remove_abandoned(parent)
             path = tempfile.mkdtemp(dir=parent)
-            lock = os.open(path, os.O_RDONLY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            locked = _open_lock(path)
+            lock(locked)
     except OSError as problem:
         raise StartupError(
             f"cannot keep objects in the folder {root}: {problem.strerror or problem}; "
             "make it a folder that this user may write"
         ) from problem
-    temporary = TemporaryFolder(path, lock)
+    temporary = TemporaryFolder(path, locked)
     try:
         _probe_exclusive_link(root, path)
     except BaseException:
@@ -67,31 +66,53 @@ def _make_folder(root: str) -> None:
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
     """One process at a time looks for files of dead ones: a folder is locked as soon as others can see it."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = _open_lock(folder)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        lock(descriptor)
         yield
     finally:
         os.close(descriptor)
+
+
+def _open_lock(folder: str) -> int:
+    """The descriptor that locks the folder: its own or, where folders cannot be opened, that of a file in it."""
+    if OPENS_FOLDERS:
+        return os.open(folder, os.O_RDONLY | FILE_FLAGS)
+    return os.open(os.path.join(folder, _LOCK_FILE), os.O_RDWR | os.O_CREAT | FILE_FLAGS, 0o600)
 
 
 def _remove_abandoned(parent: str) -> None:
     """Remove the folders of processes that have ended: those that no process has locked."""
     for name in os.listdir(parent):
         path = os.path.join(parent, name)
+        if not OPENS_FOLDERS and not os.path.isdir(path):
+            continue  # The lock of the folder itself.
         try:
-            descriptor = os.open(path, os.O_RDONLY)
+            descriptor = _open_lock(path)
         except FileNotFoundError:
             continue  # Its store was closed this moment.
+        is_abandoned = False
         try:
-            with suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.path.isdir(path):
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    os.unlink(path)
+            is_abandoned = try_lock(descriptor)
         finally:
-            os.close(descriptor)
+            if is_abandoned:
+                _remove_locked(path, descriptor)
+            else:
+                os.close(descriptor)
+
+
+def _remove_locked(path: str, descriptor: int) -> None:
+    """Remove what is there, best-effort, and close the descriptor that locks it."""
+    try:
+        if os.path.isdir(path):
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    finally:
+        os.close(descriptor)
+    if not OPENS_FOLDERS:
+        # An open file cannot be removed there, nor its folder.
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _probe_exclusive_link(root: str, folder: str) -> None:
