@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark run cluster demo test test-bytecode test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
+.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -101,6 +101,10 @@ check: $(BIN)/.develop ## format, lint, strict types, import contract
 
 lock: $(BIN)/.develop ## write the images' lock files: the newest versions that pyproject.toml allows, with hashes
 	$(BIN)/python -m scripts.lock_images
+
+dist: $(BIN)/.develop ## build the sdist and the wheel into dist/, the same bytes from the same commit, and check them
+	$(BIN)/python -m scripts.build_dist
+	$(BIN)/twine check --strict dist/*
 
 format: $(BIN)/.develop ## rewrite the code in the project's format
 	$(BIN)/ruff format .
