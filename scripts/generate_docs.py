@@ -27,6 +27,7 @@ from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
+from scripts.extras_table import extras_rows
 from scripts.format_users import format_users
 from scripts.message_types import PATH as MESSAGE_TYPES
 from scripts.message_types import message_types
@@ -378,6 +379,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "records": lambda: _table(("Segments", "Producers", "Bytes"), sizing.record_rows()),
         "memory": lambda: _table(("Setting", "Default, MiB"), sizing.memory_rows()),
     },
+    "docs/install.md": {"extras": lambda: _table(("Command", "Brings", "For"), extras_rows())},
     "docs/spark-source.md": {
         "source-options": source_options_table,
         "store-options": store_options_table,

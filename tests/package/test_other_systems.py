@@ -44,6 +44,8 @@ def test_broker_keeps_what_it_acknowledged(system: str, tmp_path: Path) -> None:
         broker.start()
         assert consume(broker) == RECORDS
         broker.stop()
+        warned = "this system cannot sync folders" in broker.log_path.read_text()
+        assert warned == (system == "windows")
     finally:
         broker.close()
 

@@ -28,7 +28,7 @@ EPOCH = 1_700_000_000
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What `make dist` makes."""
+    """The files that `make dist` makes."""
 
     sdist: Path
     wheel: Path

@@ -5,6 +5,7 @@ Decisions and measurements: docs/decisions/0004-local-folder-store.md.
 
 import asyncio
 import itertools
+import logging
 import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
@@ -23,7 +24,9 @@ from kafscale.objects.local.open_folders import OpenFolder, OpenFolders
 from kafscale.objects.local.reader import LocalReader, store_errors
 from kafscale.objects.local.temporary import open_root
 from kafscale.protocol.types import Buffer
-from kafscale.system import replace
+from kafscale.system import OPENS_FOLDERS, replace
+
+logger = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
@@ -47,6 +50,11 @@ class LocalStore(LocalReader):
         Raises `StartupError` for a folder that cannot be used.
         """
         super().__init__(root, threads=threads)
+        if fsync and not OPENS_FOLDERS:
+            logger.warning(
+                "this system cannot sync folders: a power loss may take the newest acknowledged records",
+                extra={"folder": self._root},
+            )
         self._temporary = open_root(self._root)
         self._files = FileWriter(fsync=fsync)
         self._files.probe_unnamed(self._temporary.path)
