@@ -26,8 +26,12 @@ SOURCES = (
 _FILE_MODE, _FOLDER_MODE = 0o644, 0o755
 
 
+class BuildError(Exception):
+    """The backend failed; the message is what it wrote."""
+
+
 def build(target: Path, source_date_epoch: int) -> tuple[Path, Path]:
-    """Build both of the files of the work tree; returns the sdist and the wheel in `target`."""
+    """Build the files of the work tree; returns the sdist and the wheel in `target`. Raises `BuildError`."""
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder) / "source", Path(folder) / "made"
@@ -67,12 +71,16 @@ def _run_backend(what: list[str], target: Path, source_date_epoch: int) -> None:
         *("build", "--quiet", "--build-constraints", str(REQUIREMENTS), "--require-hashes"),
         *("--python", sys.executable, "--out-dir", str(target), *what),
     ]
-    subprocess.run(
+    done = subprocess.run(
         command,
-        check=True,
+        check=False,
         env=os.environ | {"SOURCE_DATE_EPOCH": str(source_date_epoch)},
         umask=0o777 - _FOLDER_MODE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
+    if done.returncode:
+        raise BuildError(done.stderr)
 
 
 def _repack(unsorted: Path, target: Path, source_date_epoch: int) -> None:
@@ -101,8 +109,11 @@ def main() -> int:
     if not options.dirty and (changed := _git("status", "--porcelain")):
         print(f"not committed (or give --dirty):\n{changed}", end="", file=sys.stderr)
         return 1
-    for path in build(options.target, commit_time()):
-        print(path)
+    try:
+        print(*build(options.target, commit_time()), sep="\n")
+    except BuildError as problem:
+        print(problem, end="", file=sys.stderr)
+        return 1
     return 0
 
 

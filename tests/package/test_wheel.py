@@ -36,7 +36,17 @@ class Built:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    return Built(*build_dist.build(tmp_path_factory.mktemp("dist"), EPOCH))
+    try:
+        return Built(*build_dist.build(tmp_path_factory.mktemp("dist"), EPOCH))
+    except build_dist.BuildError as problem:
+        skip_if_nothing_can_be_fetched(str(problem))
+        raise
+
+
+def skip_if_nothing_can_be_fetched(problem: str) -> None:
+    """Skip the test if uv has said that it has no way to the packages."""
+    if re.search("Failed to fetch|the network was disabled", problem):
+        pytest.skip(f"packages cannot be fetched: {problem.strip().splitlines()[-1]}")
 
 
 def run(*command: str | Path, folder: Path, **environment: str) -> str:
@@ -145,7 +155,11 @@ def installed(built: Built, python: str, tmp_path: Path) -> Path:
     environment = tmp_path / "environment"
     uv("venv", "--quiet", "--python", found, environment, folder=tmp_path)
     interpreter = environment / "bin" / "python"
-    uv("pip", "install", "--quiet", "--python", interpreter, built.wheel, folder=tmp_path)
+    try:
+        uv("pip", "install", "--quiet", "--python", interpreter, built.wheel, folder=tmp_path)
+    except AssertionError as problem:
+        skip_if_nothing_can_be_fetched(str(problem))
+        raise
     names = uv("pip", "freeze", "--python", interpreter, folder=tmp_path)
     assert set(re.findall(r"^[\w-]+", names, re.MULTILINE)) == base() | {"kafscale"}
     return interpreter
