@@ -110,7 +110,9 @@ async def test_folder_of_another_name_is_refused(tmp_path: Path, monkeypatch: py
     os.symlink(tmp_path / "n" / "orders", tmp_path / "n" / "Orders")
     real, listdir = os.lstat, os.listdir
     monkeypatch.setattr(entries, "NAMES_ARE_EXACT", False)
-    monkeypatch.setattr(os, "lstat", lambda path: real(str(path).replace("Orders", "orders")))
+    monkeypatch.setattr(
+        os, "lstat", lambda path, **place: real(str(path).replace("Orders", "orders"), **place)
+    )
     monkeypatch.setattr(os, "listdir", lambda path: [name for name in listdir(path) if name != "Orders"])
     try:
         assert await store.get("n/orders/0/a.kfs") == b"1"
