@@ -5,6 +5,7 @@ what is weaker without them. On Linux each of these is one system call, as befor
 """
 
 import os
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, Final
@@ -31,9 +32,15 @@ FOLDER_FLAGS: Final[int] = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | FILE_FL
 NAMES_ARE_EXACT: Final = hasattr(os, "O_PATH")
 """Linux. Elsewhere file systems take "A" for "a" by default, and Windows "a." for "a"."""
 
+_DEVICES: Final = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 _FULL_FSYNC: Final[int | None] = getattr(fcntl, "F_FULLFSYNC", None)
 _PAUSE_SEC: Final = 0.02
 _PATIENCE_SEC: Final = 1.0
+
+
+def can_name_folder(name: str) -> bool:
+    """False for a legal topic's name that Windows, on which this runs, gives no folder."""
+    return msvcrt is None or not (name.endswith(".") or _DEVICES.fullmatch(name))
 
 
 def read_at(descriptor: int, length: int, start: int) -> bytes:

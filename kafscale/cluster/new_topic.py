@@ -6,6 +6,7 @@ from typing import Final
 
 from kafscale.metadata.model import TopicRecord
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.system import NAMES_ARE_EXACT, can_name_folder
 
 MAX_PARTITIONS: Final = 10_000
 """Partitions that one topic may have: each costs a record, a leader key and a buffer."""
@@ -30,8 +31,21 @@ class NewTopic:
 
 
 def collision_key(name: str) -> str:
-    """Equal for two names that differ only by `.` and `_`, as metric names in Kafka do not."""
-    return name.replace(".", "_")
+    """Equal for two names that differ only by `.` and `_`, as metric names in Kafka do not.
+
+    Also for two that differ only by case where this system's file systems do not tell them apart.
+    """
+    key = name.replace(".", "_")
+    return key if NAMES_ARE_EXACT else key.lower()
+
+
+def check_storable(name: str) -> None:
+    """Refuse a name that this system gives no folder. Raises `KafkaError` INVALID_TOPIC_EXCEPTION."""
+    if not can_name_folder(name):
+        raise KafkaError(
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            f"Topic name is invalid: '{name}' is no name of a folder on Windows, where this broker runs",
+        )
 
 
 def check_collision(name: str, existing: Iterable[str]) -> None:

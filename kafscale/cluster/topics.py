@@ -19,6 +19,7 @@ from kafscale.cluster.new_topic import (
     NewTopic,
     check_collision,
     check_growth,
+    check_storable,
     partition_count_of,
 )
 from kafscale.cluster.stored_topics import stored_topics
@@ -194,6 +195,7 @@ class Topics:
                 ErrorCode.INVALID_REQUEST,
                 f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited.",
             )
+        check_storable(name)
         check_collision(name, self._view.names_like(name))
 
     def _validate(self, configs: Mapping[str, str]) -> None:

@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.errors import InvalidTopicError
 
 from tests.support.broker import KafscaleBroker
 from tests.support.nightly import nightly_but
@@ -34,6 +36,7 @@ def test_broker_keeps_what_it_acknowledged(system: str, tmp_path: Path) -> None:
     broker = OtherSystemsBroker(tmp_path, system)
     try:
         broker.start()
+        refuse_names(broker)
         produce(broker)
         assert consume(broker) == RECORDS
         wait_until_sealed(broker)
@@ -57,6 +60,20 @@ def produce(broker: KafscaleBroker) -> None:
             assert sent.get(PATIENCE_SEC).partition == 0
     finally:
         producer.close()
+
+
+def refuse_names(broker: OtherSystemsBroker) -> None:
+    """Names whose folders the system would take for others', or gives none."""
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
+    try:
+        admin.create_topics([NewTopic("Lines", 1, 1)])
+        for name in ("lines", "LINES", *(("nul", "con.x", "a.") if broker.system == "windows" else ())):
+            with pytest.raises(InvalidTopicError):
+                admin.create_topics([NewTopic(name, 1, 1)])
+        admin.delete_topics(["Lines"])
+        admin.create_topics([NewTopic("lines", 1, 1)])
+    finally:
+        admin.close()
 
 
 def consume(broker: KafscaleBroker) -> list[bytes]:
