@@ -26,7 +26,7 @@ from kafscale.settings.broker import JournalBucketUse, Settings
 from kafscale.settings.journal import is_directory_bucket
 from kafscale.tools.backup.snapshots import Snapshots
 
-_METADATA_FILE: Final = "metadata.db"
+METADATA_FILE: Final = "metadata.db"
 _HOLDER_PATIENCE_SEC: Final = 0.5
 
 # The backends are imported where they are opened: a broker with embedded stores loads no client of another, and
@@ -146,7 +146,7 @@ async def open_exports_for_reading(
     from kafscale.metadata.sqlite.reader import SqliteReader
 
     readers: list[MetadataReader] = []
-    for path in sorted(_exports_folder(settings).glob(f"*/{_METADATA_FILE}")):
+    for path in sorted(_exports_folder(settings).glob(f"*/{METADATA_FILE}")):
         reader = await SqliteReader.open(path)
         stack.push_async_callback(reader.close)
         readers.append(reader)
@@ -236,7 +236,7 @@ async def _open_metadata(settings: Settings) -> MetadataStore:
 
 
 def _metadata_file(settings: Settings) -> Path:
-    return settings.data_dir / _METADATA_FILE
+    return settings.data_dir / METADATA_FILE
 
 
 def _backups_folder(settings: Settings) -> Path:
@@ -249,7 +249,7 @@ def _exports_folder(settings: Settings) -> Path:
 
 def _export_file(settings: Settings, topic: str) -> Path:
     # A folder for each: a topic's name may be almost as long as that of a file may be.
-    return _exports_folder(settings) / topic / _METADATA_FILE
+    return _exports_folder(settings) / topic / METADATA_FILE
 
 
 def open_replica(

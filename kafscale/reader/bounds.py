@@ -12,10 +12,8 @@ from kafscale.errors import ReadOptionError as ReadOptionError
 _MAX_OFFSET: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LEGAL: Final = (
-    "an offset, earliest, latest, a time with its zone (2026-11-26T12:00:00Z), "
-    "or a mapping of partitions to these"
-)
+_LEGAL: Final = "an offset, earliest, latest, or a time with its zone (2026-11-26T12:00:00Z)"
+_LEGAL_VALUES: Final = f"{_LEGAL}; or a mapping of partitions to these"
 
 
 class Edge(StrEnum):
@@ -30,6 +28,9 @@ class AtTime:
     """The first record that is not older (Unix milliseconds), as Kafka's `offsetsForTimes` finds it."""
 
     timestamp_ms: int
+
+    def __str__(self) -> str:
+        return f"Unix time {self.timestamp_ms} ms"
 
 
 Point = int | Edge | AtTime
@@ -81,7 +82,7 @@ def _point(name: str, value: object) -> Point:
             if 0 <= offset <= _MAX_OFFSET:
                 return offset
             raise ReadOptionError(f"{name}={offset} is not legal: an offset is 0 to {_MAX_OFFSET}")
-    raise ReadOptionError(f"{name}={value!r} is not legal: it must be {_LEGAL}")
+    raise ReadOptionError(f"{name}={repr(value)[:80]} is not legal: it must be {_LEGAL_VALUES}")
 
 
 def _from_text(name: str, text: str) -> Point:

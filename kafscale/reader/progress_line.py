@@ -35,10 +35,11 @@ class ProgressLine:
         is_done = progress.offsets_done >= progress.offsets_total
         if now < self._next and not is_done:
             return
+        unit, name = (1e6, "MB") if progress.bytes_total >= 10e6 else (1e3, "kB")
         share = 100 * progress.offsets_done // max(progress.offsets_total, 1)
         line = (
             f"{progress.topic}: {share:3d} % of {progress.offsets_total:,} offsets, "
-            f"{progress.bytes_done / 1e6:,.0f} of {progress.bytes_total / 1e6:,.0f} MB, "
+            f"{progress.bytes_done / unit:,.0f} of {progress.bytes_total / unit:,.0f} {name}, "
             f"{now - self._reading_since:.1f} s, partition {progress.partition}"
         )
         self._write(line, now, is_last=is_done)

@@ -7,7 +7,13 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from kafscale.broker.stores import journal_place, open_for_reading, open_objects_for_reading, whereabouts
+from kafscale.broker.stores import (
+    METADATA_FILE,
+    journal_place,
+    open_for_reading,
+    open_objects_for_reading,
+    whereabouts,
+)
 from kafscale.cluster.cluster_record import read_cluster_id
 from kafscale.cluster.journal_place import check_journal_place
 from kafscale.cluster.marker import find_marker
@@ -133,6 +139,11 @@ def _folder_settings(folder: Path, found: Mapping[str, str], options: Mapping[st
         reason = "is no folder" if folder.exists() else "is not there"
         raise StartupError(
             f"the data folder {folder.absolute()} {reason}: name the KAFSCALE_DATA_DIR of a broker"
+        )
+    below = sorted(path.parent.name for path in folder.glob(f"*/{METADATA_FILE}"))
+    if below and not (folder / METADATA_FILE).exists():
+        raise StartupError(
+            f"the folder {folder.absolute()} has no broker's data, and {below[0]} in it has: name that one"
         )
     return _absolute(load_settings({**chosen, **options}))
 

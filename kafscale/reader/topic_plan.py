@@ -133,7 +133,7 @@ class TopicPlanner:
         start, end = request.start.of(log.partition), request.end.of(log.partition)
         first = await self._offset(start, log)
         following = min(await self._offset(end, log), log.log_end_offset)
-        if isinstance(start, int) and isinstance(end, int) and start > end:
+        if _ends_before_it_starts(start, end):
             raise ReadOptionError(
                 f"start={start} and end={end} are not legal for partition {log.partition}: the end must not lie "
                 "before the start"
@@ -178,6 +178,13 @@ class TopicPlanner:
             size_bytes=sum(piece.size_bytes for piece in pieces),
             epochs=log.epochs,
         )
+
+
+def _ends_before_it_starts(start: Point, end: Point) -> bool:
+    """As the caller names them. Where only one is an offset, what was written since says what is in between."""
+    if isinstance(start, AtTime) and isinstance(end, AtTime):
+        return start.timestamp_ms > end.timestamp_ms
+    return isinstance(start, int) and isinstance(end, int) and start > end
 
 
 def _some_names(names: Sequence[str]) -> str:

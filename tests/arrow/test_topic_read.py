@@ -218,6 +218,11 @@ def test_a_damaged_segment_is_named_with_its_offsets(tmp_path: Path) -> None:
         ({"columns": []}, ReadOptionError, "columns="),
         ({"start": {7: 0}}, ReadOptionError, "start names partition 7.* 0 to 2"),
         ({"start": 5, "end": 4}, ReadOptionError, "start=5 and end=4 are not legal for partition 0"),
+        (
+            {"start": "2026-11-26T13:00:00Z", "end": "2026-11-26T12:00:00Z"},
+            ReadOptionError,
+            r"start=Unix time \d+ ms and end=.*the end must not lie before the start",
+        ),
         ({"start": {1: 900}}, ReadOptionError, "start=900 is not legal for partition 1 .*offsets 0 to 69"),
         ({"on_expired": "latest"}, ReadOptionError, "on_expired='latest' .*error or earliest"),
         ({"settings": {"KAFSCALE_S3_BUKET": "b"}}, ReadOptionError, "did you mean KAFSCALE_S3_BUCKET"),
@@ -252,6 +257,13 @@ def test_sources_that_are_not_legal_are_named(source: Any, error: type[Exception
 
 def test_a_folder_without_a_metadata_file(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match=str(tmp_path)):
+        kafscale.read(tmp_path, "orders")
+
+
+def test_a_folder_above_the_data_names_the_one_below(tmp_path: Path) -> None:
+    (tmp_path / "kafscale-data").mkdir()
+    (tmp_path / "kafscale-data" / "metadata.db").touch()
+    with pytest.raises(StartupError, match="kafscale-data in it has: name that one"):
         kafscale.read(tmp_path, "orders")
 
 
