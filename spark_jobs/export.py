@@ -6,7 +6,11 @@ from pathlib import Path
 
 import click
 
+from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from kafscale.extras import extra_needed
+from kafscale.lake.batch_plan import GapPolicy
+from kafscale.lake.layout_terms import split_terms
+from kafscale.lake.offset_points import LogEdge, OffsetPoint
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
@@ -19,11 +23,7 @@ from spark_jobs.cli_options import (
     store_options,
 )
 from spark_jobs.decoding.options import ValueOptions
-from spark_jobs.job.batch_plan import GapPolicy
 from spark_jobs.job.export_options import ExportCommand
-from spark_jobs.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
-from spark_jobs.source.offset_points import LogEdge, OffsetPoint
-from spark_jobs.tables.table_options import split_terms
 from spark_jobs.value_options import value_options
 
 

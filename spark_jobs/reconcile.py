@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import click
 
+from kafscale.commands.option_kinds import PATTERN
 from kafscale.extras import extra_needed
 from kafscale.settings.broker import Settings
 from spark_jobs.cli_options import SparkOptions, catalog_options, require_topics, run_job, store_options
 from spark_jobs.decoding.options import ValueOptions
-from spark_jobs.option_kinds import PATTERN
 from spark_jobs.reconciling.reconcile_command import DEFAULT_RANGE_SIZE, ReconcileCommand
 from spark_jobs.value_options import value_options
 

@@ -8,23 +8,19 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, NullType, StructType
 
-from kafscale.errors import KafscaleError
+from kafscale.lake.batch_plan import BatchPlan
+from kafscale.lake.commit_errors import ExportMismatchError
+from kafscale.lake.ranges import Range, Ranges, intersection
 from spark_jobs.decoding.dead_letters import ERROR, KEY_BYTES, VALUE_BYTES, dead_letter_columns
 from spark_jobs.decoding.decoder import open_decoder
-from spark_jobs.job.batch_plan import BatchPlan
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.tables.iceberg_table import ensure_table, fitted, schema_of_table
 from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import Staged, publish, read_state, stage
-from spark_jobs.tables.ranges import Range, Ranges, intersection
 from spark_jobs.tables.table_options import TableOptions
 
 _COORDINATES = ("topic", "partition", "offset")
 _NOT_IN_THE_TABLE = (VALUE_BYTES, KEY_BYTES, ERROR)
-
-
-class ExportMismatchError(KafscaleError):
-    """The written rows are not those that the log's references promise; none of them is visible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +29,11 @@ class Written:
 
     staged: Staged
     dead_letters: int = 0
+
+    @property
+    def row_count(self) -> int:
+        """The staged rows."""
+        return self.staged.row_count
 
 
 OpenRecords = Callable[[Mapping[int, Range]], DataFrame]
@@ -115,10 +116,7 @@ class BatchWriter:
             # of transactions, which Kafscale's brokers do not write, but others may have.
             wanted = records.count()
         if wanted != brought:
-            raise ExportMismatchError(
-                f"{brought} records were brought of topic {self._topic!r}, which has {wanted} of them: run "
-                f"`kafscale fsck --topic {self._topic}`"
-            )
+            raise ExportMismatchError(self._topic, brought, wanted)
 
     def _stage_dead_letters(self, decoded: DataFrame, commit_id: str) -> Staged:
         table = self._options.dead_letter_table

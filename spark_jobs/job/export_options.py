@@ -4,38 +4,26 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
+from kafscale.lake.batch_plan import GapPolicy
+from kafscale.lake.offset_points import OffsetPoint
+from kafscale.lake.topic_export import TopicScope
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
 from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
-from spark_jobs.job.batch_plan import GapPolicy
-from spark_jobs.source.offset_points import LogEdge, OffsetPoint
 from spark_jobs.tables.table_options import TableOptions
-
-GIB: Final = 1024 * 1024 * 1024
-DEFAULT_BATCH_BYTES: Final = 4 * GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicOptions:
-    """The export of one topic.
+class TopicOptions(TopicScope):
+    """The export of one topic by Spark: its scope, the decoding of its values, and the layout of its tables."""
 
-    `start`: where the first export of a topic begins. `backfill`: export this range instead of new records, from the
-    first point to before the second. `max_batch_bytes`: the size of one commit, as stored in the log.
-    """
-
-    table: str
     dead_letter_table: str
     value: ValueOptions
     table_options: TableOptions = field(default_factory=TableOptions)
     write_options: Mapping[str, str] = field(default_factory=dict)
-    gap_policy: GapPolicy = GapPolicy.FAIL
-    max_batch_bytes: int = DEFAULT_BATCH_BYTES
-    start: OffsetPoint = LogEdge.EARLIEST
-    backfill: tuple[OffsetPoint, OffsetPoint] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

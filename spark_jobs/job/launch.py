@@ -3,26 +3,26 @@
 import contextlib
 import functools
 import json
-import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import click
 
+from kafscale.lake.events import EveryListener
+from kafscale.lake.export_lease import hold_export
+from kafscale.lake.held_export import HeldExport, holder_name
+from kafscale.lake.report import ExportReport
+from kafscale.lake.stop_signals import stopped_by_signals
+from kafscale.lake.table_names import Tables, names_of, tables_of
 from kafscale.reader.topic_state import list_topics
 from spark_jobs.cli_options import chosen_topics, session_options
-from spark_jobs.job.events import EveryListener
-from spark_jobs.job.export_lease import hold_export
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
-from spark_jobs.job.held_export import HeldExport, holder_name
 from spark_jobs.job.metrics import ExportMetrics
 from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from spark_jobs.job.records import records_of
-from spark_jobs.job.report import ExportReport
 from spark_jobs.job.run import ExportRun, RunOptions
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.table_names import Tables, names_of, tables_of
 from spark_jobs.tables.maintenance import Maintenance
 from spark_jobs.tables.table_options import TableOptions
 
@@ -69,7 +69,7 @@ def run_export(command: ExportCommand) -> bool:
             events=EveryListener(report, metrics),
             say=say,
         )
-        stack.enter_context(_stopped_by_signals(run, say))
+        stack.enter_context(stopped_by_signals(run.stop, say))
         succeeded = run.run()
     _finish(command, report, metrics)
     return succeeded
@@ -109,26 +109,6 @@ def _hold(command: ExportCommand, topic: str, table: str) -> Iterator[HeldExport
         command.settings, topic, holder_name(), command.lease_ttl_sec, wait_sec=command.wait_sec
     ) as lease:
         yield HeldExport(lease, command.settings.s3_namespace, table, command.freshness)
-
-
-@contextlib.contextmanager
-def _stopped_by_signals(run: ExportRun, say: Callable[[str], None]) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the run after the commit in progress; a second one ends it at once."""
-
-    def stop(number: int, _: object) -> None:
-        say(
-            f"{signal.Signals(number).name}: stopping after the commit in progress; once more to stop at once"
-        )
-        run.stop()
-        for one, before in previous.items():
-            signal.signal(one, before)
-
-    previous = {one: signal.signal(one, stop) for one in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for one, before in previous.items():
-            signal.signal(one, before)
 
 
 def _finish(command: ExportCommand, report: ExportReport, metrics: ExportMetrics) -> None:

@@ -9,9 +9,9 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from kafscale.lake.events import BatchRanges, Offsets
 from kafscale.ops.metric_families import Family, MetricType
 from spark_jobs.job import metric_families as families
-from spark_jobs.job.events import BatchRanges, Offsets
 from spark_jobs.job.metric_families import FAMILIES
 
 MOST_LAG_SERIES: Final = 1000

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
+from kafscale.lake.ranges import Range
 from kafscale.settings.broker import SETTINGS, Settings
 from kafscale.settings.stores import StoreSettings
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.source.columns import spark_schema
 from spark_jobs.source.data_source import KafscaleDataSource
-from spark_jobs.tables.ranges import Range
 
 _STORE_FIELDS: Final = frozenset(one.name for one in dataclasses.fields(StoreSettings))
 

@@ -10,12 +10,13 @@ from pyspark.sql import SparkSession
 
 from kafscale.cluster.exports import ExportLeaseLostError
 from kafscale.errors import KafscaleError
+from kafscale.lake.events import ExportEvents
+from kafscale.lake.held_export import HeldExport
+from kafscale.lake.topic_export import TopicExport
 from spark_jobs.job.batch_write import OpenRecords
-from spark_jobs.job.events import ExportEvents
 from spark_jobs.job.export_options import TopicOptions
-from spark_jobs.job.held_export import HeldExport
 from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
-from spark_jobs.job.topic_export import TopicExport
+from spark_jobs.job.spark_table import SparkTable
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.maintenance import Maintenance, maintain
 
@@ -92,15 +93,8 @@ class ExportRun:
         return succeeded
 
     def _export(self, topic: str, options: TopicOptions, held: HeldExport) -> None:
-        export = TopicExport(
-            self._spark,
-            topic,
-            options,
-            held,
-            self._records_of(topic),
-            self._events,
-            stopping=lambda: self._is_stopping,
-        )
+        written = SparkTable(self._spark, topic, options, self._records_of(topic), held.check, self._events)
+        export = TopicExport(topic, options, held, written, self._events, stopping=lambda: self._is_stopping)
         try:
             export.run()
         except (KafscaleError, *SPARK_ERRORS) as problem:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from spark_jobs.job.events import ExportEvents
+from kafscale.lake.events import ExportEvents
 
 _logger = logging.getLogger(__name__)
 

@@ -11,6 +11,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
 from kafscale.errors import KafscaleError, SettingError
+from kafscale.lake.reconciling.comparison import Comparison
+from kafscale.lake.reconciling.report import as_fields, as_text
+from kafscale.lake.report import PROGRESS_SEC
+from kafscale.lake.table_names import Tables, names_of, tables_of
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.ops.report_text import PacedLines
@@ -19,17 +23,13 @@ from spark_jobs.cli_options import chosen_topics, session_options
 from spark_jobs.decoding.decoder import open_decoder
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.records import records_of
-from spark_jobs.job.report import PROGRESS_SEC
 from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.spark_progress import JobProgress, watched
-from spark_jobs.reconciling.comparison import Comparison
 from spark_jobs.reconciling.reconcile_command import ReconcileCommand
 from spark_jobs.reconciling.reconciler import ReconcileOptions, Reconciler
-from spark_jobs.reconciling.report import as_fields, as_text
 from spark_jobs.reconciling.sides import TopicReader
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
-from spark_jobs.table_names import Tables, names_of, tables_of
 
 
 class ReconcileFailedError(KafscaleError):

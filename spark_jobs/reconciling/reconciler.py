@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from kafscale.errors import SettingError
-from spark_jobs.reconciling.comparison import (
+from kafscale.lake.ranges import difference
+from kafscale.lake.reconciling.comparison import (
     Comparison,
     Difference,
     DifferenceKind,
@@ -17,12 +18,11 @@ from spark_jobs.reconciling.comparison import (
     joined_runs,
     whole_span_difference,
 )
+from kafscale.lake.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION
 from spark_jobs.reconciling.sides import Sides, TopicReader
-from spark_jobs.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
 from spark_jobs.reconciling.table_side import TableSide, open_table_side
 from spark_jobs.reconciling.tallies import RowDifferences, Side, SideTallies, SpanRows, row_differences
-from spark_jobs.tables.ranges import difference
 
 MOST_SPANS_LOOKED_INTO: Final = 50
 MOST_OFFSETS_TOLD: Final = 20_000

@@ -10,6 +10,8 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StructType
 
 from kafscale.errors import SettingError
+from kafscale.lake.ranges import Range
+from kafscale.lake.reconciling.spans import Span
 from kafscale.reader.topic_state import TopicLog
 from spark_jobs.decoding.dead_letters import ERROR, KEY_BYTES, VALUE_BYTES
 from spark_jobs.reconciling.row_hash import (
@@ -21,11 +23,9 @@ from spark_jobs.reconciling.row_hash import (
     no_column_hash,
     with_coordinates,
 )
-from spark_jobs.reconciling.spans import Span
 from spark_jobs.reconciling.table_side import TOPIC
 from spark_jobs.reconciling.tallies import Side
 from spark_jobs.tables.conform import conformed
-from spark_jobs.tables.ranges import Range
 
 _DEAD_LETTER_COLUMNS: Final = ("key", "value", "timestamp", "timestampType", "headers")
 """The compared columns: all but the coordinates and the reason, whose words may have changed."""

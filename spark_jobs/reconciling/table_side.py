@@ -6,9 +6,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from kafscale.errors import SettingError
+from kafscale.lake.export_state import PREFIX, ExportState, find_state
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, column_of
 from spark_jobs.tables import jvm
-from spark_jobs.tables.export_state import PREFIX, ExportState, find_state
 from spark_jobs.tables.iceberg_table import schema_of_table
 
 TOPIC = "topic"

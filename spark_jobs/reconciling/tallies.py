@@ -9,9 +9,9 @@ from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as sql
 
-from spark_jobs.reconciling.comparison import Difference, DifferenceKind, Tally, Unexpected, classify
+from kafscale.lake.reconciling.comparison import Difference, DifferenceKind, Tally, Unexpected, classify
+from kafscale.lake.reconciling.spans import Span
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, ROW_HASH, column_hash_name, with_row_hash
-from spark_jobs.reconciling.spans import Span
 
 _SPANS_SCHEMA = "span int, span_partition int, span_range bigint, span_first bigint, span_next bigint"
 _LOW_BITS = 0xFFFFFFFF

@@ -6,9 +6,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from kafscale.lake.offset_points import SourceOptionError
 from spark_jobs.source.batch_reader import BatchReader
 from spark_jobs.source.columns import spark_schema
-from spark_jobs.source.offset_points import SourceOptionError
 from spark_jobs.source.options import SourceOptions, parse_options, settings_of
 from spark_jobs.source.python_worker import spare_work_between_tasks
 from spark_jobs.source.stream_reader import StreamReader

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from kafscale.errors import KafscaleError
-from kafscale.reader.topic_state import Logs, PartitionEnds, PartitionKey, PartitionLog, Positions
-from spark_jobs.source.offset_points import (
+from kafscale.lake.offset_points import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     LogEdge,
@@ -16,6 +15,7 @@ from spark_jobs.source.offset_points import (
     SpecificTimestamps,
     TimestampForAll,
 )
+from kafscale.reader.topic_state import Logs, PartitionEnds, PartitionKey, PartitionLog, Positions
 
 Bounds = Mapping[PartitionKey, PartitionEnds] | Logs
 """The current start and end of each partition's log; other fields are not used here."""

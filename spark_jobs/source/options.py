@@ -7,12 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from kafscale.reader.splits import DEFAULT_SPLIT_BYTES
-from kafscale.reader.topic_state import Freshness
-from kafscale.settings.broker import PREFIX, SETTINGS, Settings, load_settings, unknown_settings
-from kafscale.settings.kinds import Kind, boolean, integer, size
-from spark_jobs.source import option_rows as names
-from spark_jobs.source.offset_points import (
+from kafscale.lake.offset_points import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     LogEdge,
@@ -24,6 +19,11 @@ from spark_jobs.source.offset_points import (
     parse_timestamp,
     parse_timestamps,
 )
+from kafscale.reader.splits import DEFAULT_SPLIT_BYTES
+from kafscale.reader.topic_state import Freshness
+from kafscale.settings.broker import PREFIX, SETTINGS, Settings, load_settings, unknown_settings
+from kafscale.settings.kinds import Kind, boolean, integer, size
+from spark_jobs.source import option_rows as names
 from spark_jobs.source.option_rows import SOURCE_OPTIONS, STORE_OPTIONS
 
 T = TypeVar("T")

@@ -6,6 +6,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kafscale.errors import KafscaleError
+from kafscale.lake.offset_points import (
+    LATEST_OFFSET,
+    LogEdge,
+    OffsetPoint,
+    SpecificOffsets,
+    SpecificTimestamps,
+    TimestampForAll,
+)
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.reader.shared_splits import AnySplit, PlannedPartition, divide
@@ -24,14 +32,6 @@ from kafscale.reader.topic_state import (
 )
 from kafscale.tasks.bounded import map_bounded
 from spark_jobs.source import option_rows as names
-from spark_jobs.source.offset_points import (
-    LATEST_OFFSET,
-    LogEdge,
-    OffsetPoint,
-    SpecificOffsets,
-    SpecificTimestamps,
-    TimestampForAll,
-)
 from spark_jobs.source.offset_ranges import (
     Log,
     OffsetRange,

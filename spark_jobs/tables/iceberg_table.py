@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructField, StructType
 
-from kafscale.errors import KafscaleError
+from kafscale.lake.commit_errors import TableRefusedError
 from spark_jobs.tables import jvm
 from spark_jobs.tables.conform import conformed
 from spark_jobs.tables.layout import partition_terms, quoted, sort_terms, type_text
@@ -19,10 +19,6 @@ logger = logging.getLogger(__name__)
 
 # With a sort order Iceberg's default distribution is by ranges, for which Spark reads and decodes everything twice.
 _DEFAULTS = {"format-version": "2", "write.distribution-mode": "hash"}
-
-
-class TableRefusedError(KafscaleError):
-    """The table cannot take the columns of the export."""
 
 
 def schema_of_table(spark: SparkSession, name: str) -> StructType | None:

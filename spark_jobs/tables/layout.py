@@ -2,19 +2,12 @@
 
 import re
 from collections.abc import Collection, Sequence
-from typing import Final
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from kafscale.errors import SettingError
+from kafscale.lake.layout_terms import parse_term
 
-_IDENTIFIER = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
-_PLAIN = re.compile(_IDENTIFIER)
-_TIME = re.compile(rf"(year|month|day|hour)s?\(\s*({_IDENTIFIER})\s*\)")
-_SIZED = re.compile(rf"(bucket|truncate)\(\s*([1-9][0-9]{{0,8}})\s*,\s*({_IDENTIFIER})\s*\)")
 _SORT = re.compile(r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IGNORECASE)
-
-LEGAL_TERMS: Final = "a column, year(c), month(c), day(c), hour(c), bucket(n, c) or truncate(n, c)"
 
 
 def partition_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
@@ -34,22 +27,12 @@ def sort_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
     return written
 
 
-def _term(option: str, term: str, columns: Collection[str]) -> str:
-    if _PLAIN.fullmatch(term):
-        return _column(option, term, term, columns)
-    if match := _TIME.fullmatch(term):
-        return f"{match[1]}s({_column(option, term, match[2], columns)})"
-    if match := _SIZED.fullmatch(term):
-        return f"{match[1]}({match[2]}, {_column(option, term, match[3], columns)})"
-    raise SettingError(f"{option} {term!r} is not legal: each term must be {LEGAL_TERMS}")
-
-
-def _column(option: str, term: str, column: str, columns: Collection[str]) -> str:
-    if column.split(".")[0] not in columns:
-        raise SettingError(
-            f"{option} {term!r} is not legal: there is no column {column!r}; the columns are {', '.join(columns)}"
-        )
-    return quoted(column)
+def _term(option: str, text: str, columns: Collection[str]) -> str:
+    term = parse_term(option, text, columns)
+    column = quoted(term.column)
+    if term.transform == "identity":
+        return column
+    return f"{term.transform}({term.width}, {column})" if term.width else f"{term.transform}s({column})"
 
 
 def quoted(identifier: str) -> str:

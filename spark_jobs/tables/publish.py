@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafscale.errors import KafscaleError
+from kafscale.lake.commit_errors import CommitUnknownError, StaleExportError
+from kafscale.lake.export_state import ExportState, encode_state, find_state, property_of
 from spark_jobs.tables import jvm
-from spark_jobs.tables.export_state import ExportState, encode_state, find_state, property_of
 from spark_jobs.tables.layout import quoted
 
 logger = logging.getLogger(__name__)
@@ -33,14 +33,6 @@ _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
 _COMMIT_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
 _ATTEMPTS = 5
 _RETRY_SEC = 0.5
-
-
-class StaleExportError(KafscaleError):
-    """Another exporter has committed to the table since the state was read; nothing of this commit is visible."""
-
-
-class CommitUnknownError(KafscaleError):
-    """The outcome of the commit is unknown: the table shows it, before anything else is committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +104,7 @@ def publish(
         if found.commit_id == after.commit_id:
             return
         if found.commit_id != before.commit_id:
-            raise _stale(table_name, before, found)
+            raise StaleExportError(table_name, before, found)
         try:
             _commit(spark, table, transaction, staged, after)
         except Exception as problem:
@@ -123,10 +115,7 @@ def publish(
             # cannot both succeed, because each replaces exactly the metadata that it was made from.
             logger.warning("a commit to %s did not succeed at once: %s", table_name, names)
             if attempt == _ATTEMPTS - 1:
-                raise CommitUnknownError(
-                    f"it is not known whether the last commit to {table_name} happened ({names[0]}): run the export "
-                    "again, it goes on from what the table then says"
-                ) from problem
+                raise CommitUnknownError(table_name, names[0]) from problem
         else:
             return
 
@@ -145,10 +134,3 @@ def _commit(spark: SparkSession, table: Any, transaction: Any, staged: Staged, a
     transaction.updateProperties().set(name, text).commit()
     # Not `commitTransaction`: it would merge concurrent changes and go on.
     table.operations().commit(transaction.startMetadata(), transaction.currentMetadata())
-
-
-def _stale(table_name: str, before: ExportState, found: ExportState) -> StaleExportError:
-    return StaleExportError(
-        f"another exporter of topic {before.topic!r} has committed to {table_name} (commit "
-        f"{found.commit_id or 'none'}, not {before.commit_id or 'none'}); nothing of this batch is visible"
-    )

@@ -1,6 +1,5 @@
 """The layout of an export's table, as values behind the command line."""
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,8 +15,3 @@ class TableOptions:
     sort_by: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     adds_columns: bool = True
-
-
-def split_terms(text: str) -> list[str]:
-    """The terms of a list separated by commas; commas inside of parentheses do not count."""
-    return [term.strip() for term in re.split(r",(?![^(]*\))", text) if term.strip()]

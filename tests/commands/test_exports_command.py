@@ -20,11 +20,11 @@ from kafscale.commands.exports_report import ExportLine, as_fields, as_text, exp
 from kafscale.formats.export_records import ExportProgress, ExportRecord, ExportState
 from kafscale.formats.partition_record import PartitionRecord, encode_partition_record
 from kafscale.formats.topic_record import encode_topic_record
+from kafscale.lake.export_lease import hold_export
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import Put
 from kafscale.settings.broker import load_settings
-from spark_jobs.job.export_lease import hold_export
 from tests.metadata.etcd_stores import etcd_store
 from tests.support.broker import running_broker
 from tests.support.etcd_server import etcd_server

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kafscale.lake.table_names import tables_of
 from kafscale.settings.broker import load_settings, unknown_settings
 from spark_jobs import catalogs, cli_options, export
-from spark_jobs.table_names import tables_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy/spark"
 Manifest = dict[str, Any]

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from kafscale.errors import KafscaleError
+from kafscale.lake.offset_points import SourceOptionError
 from kafscale.protocol.compression import Codec
 from kafscale.reader.replanning import ExpiredRangeError
 from kafscale.reader.topic_state import UnknownTopicError
 from spark_jobs.source.batch_reader import BatchReader
-from spark_jobs.source.offset_points import SourceOptionError
 from spark_jobs.source.offset_ranges import DataLossError
 from spark_jobs.source.split_rows import SplitPartition
 from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Sent, sent

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
 
+from kafscale.lake.commit_errors import TableRefusedError
 from spark_jobs.tables.iceberg_table import (
-    TableRefusedError,
     ensure_table,
     fitted,
     schema_of_table,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.source.offset_points import SourceOptionError
+from kafscale.lake.offset_points import SourceOptionError
 from spark_jobs.source.split_rows import SplitPartition
 from spark_jobs.source.stream_offsets import positions_of
 from tests.spark_jobs.support.sent_records import batches_of, sent

@@ -5,18 +5,8 @@ from pyspark.sql.types import ArrayType, BinaryType, LongType, MapType, StringTy
 
 from kafscale.errors import SettingError
 from spark_jobs.tables.layout import partition_terms, quoted, sort_terms, type_text
-from spark_jobs.tables.table_options import split_terms
 
 COLUMNS = ["key", "timestamp", "value"]
-
-
-def test_terms_are_divided_by_commas_outside_of_parentheses() -> None:
-    assert split_terms("days(timestamp), bucket(16, key) ,value") == [
-        "days(timestamp)",
-        "bucket(16, key)",
-        "value",
-    ]
-    assert split_terms(" ") == []
 
 
 def test_partitioning() -> None:

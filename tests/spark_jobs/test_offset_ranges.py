@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.reader.topic_state import Logs, PartitionKey, PartitionLog, Positions
-from spark_jobs.source.offset_points import (
+from kafscale.lake.offset_points import (
     LogEdge,
     OffsetPoint,
     SourceOptionError,
@@ -13,6 +12,7 @@ from spark_jobs.source.offset_points import (
     SpecificTimestamps,
     TimestampForAll,
 )
+from kafscale.reader.topic_state import Logs, PartitionKey, PartitionLog, Positions
 from spark_jobs.source.offset_ranges import (
     DataLossError,
     OffsetRange,

@@ -8,11 +8,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from kafscale.lake.commit_errors import StaleExportError
+from kafscale.lake.export_state import ExportState, ExportStateError, decode_state, property_of
 from spark_jobs.tables import jvm
 from spark_jobs.tables import publish as publishing
-from spark_jobs.tables.export_state import ExportState, ExportStateError, decode_state, property_of
 from spark_jobs.tables.iceberg_table import ensure_table
-from spark_jobs.tables.publish import Staged, StaleExportError, publish, read_state, stage
+from spark_jobs.tables.publish import Staged, publish, read_state, stage
 from spark_jobs.tables.table_options import TableOptions
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 

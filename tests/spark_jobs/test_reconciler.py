@@ -11,14 +11,14 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType
 
 from kafscale.errors import SettingError
+from kafscale.lake.export_state import ExportState, encode_state, property_of
+from kafscale.lake.ranges import Range
+from kafscale.lake.reconciling.comparison import Comparison, DifferenceKind
+from kafscale.lake.reconciling.report import as_fields, as_text
 from kafscale.reader.topic_state import PartitionLog, TopicLog
-from spark_jobs.reconciling.comparison import Comparison, DifferenceKind
 from spark_jobs.reconciling.reconciler import ReconcileOptions, Reconciler
-from spark_jobs.reconciling.report import as_fields, as_text
 from spark_jobs.reconciling.sides import TopicReader
 from spark_jobs.source.columns import spark_schema
-from spark_jobs.tables.export_state import ExportState, encode_state, property_of
-from spark_jobs.tables.ranges import Range
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 
 TOPIC = "events"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.reconciling.comparison import DifferenceKind, Tally, check_spans
+from kafscale.lake.reconciling.comparison import DifferenceKind, Tally, check_spans
+from kafscale.lake.reconciling.spans import Span, Standing
 from spark_jobs.reconciling.row_hash import hashed
-from spark_jobs.reconciling.spans import Span, Standing
 from spark_jobs.reconciling.tallies import Side, SpanRows, row_differences
 
 Values = dict[str, Any]

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import SettingError
-from kafscale.settings.kinds import size_text
-from spark_jobs.source import option_rows
-from spark_jobs.source.offset_points import (
+from kafscale.lake.offset_points import (
     LogEdge,
     SourceOptionError,
     SpecificOffsets,
     SpecificTimestamps,
     TimestampForAll,
 )
+from kafscale.settings.kinds import size_text
+from spark_jobs.source import option_rows
 from spark_jobs.source.options import (
     Assignment,
     SourceOptions,

@@ -9,8 +9,8 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from kafscale.lake.report import ExportReport
 from spark_jobs.job import spark_progress
-from spark_jobs.job.report import ExportReport
 from spark_jobs.job.spark_progress import JobProgress, read_job_progress, reported_while_running, watched
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.support.waiting import wait_until

@@ -12,10 +12,10 @@ from typing import Any
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from kafscale.lake.export_state import ExportState, decode_state, property_of
 from kafscale.settings.broker import SETTINGS, Settings
 from kafscale.settings.stores import StoreSettings
 from spark_jobs.export import main
-from spark_jobs.tables.export_state import ExportState, decode_state, property_of
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.read_back import WrittenTable, read_table
 

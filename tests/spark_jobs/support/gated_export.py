@@ -14,7 +14,7 @@ from typing import Any
 from unittest import mock
 
 from spark_jobs.export import main
-from spark_jobs.job import batch_write, topic_export
+from spark_jobs.job import batch_write, spark_table
 from spark_jobs.tables import publish
 
 _POLL_SEC = 0.01
@@ -76,7 +76,7 @@ def run() -> None:
     divider = rest.index("--")
     gates = Gates(Path(folder), {Point[name] for name in rest[:divider]})
     patches = (
-        (topic_export, "publish", Point.STAGED, Point.PUBLISHED),
+        (spark_table, "publish", Point.STAGED, Point.PUBLISHED),
         (batch_write, "publish", None, Point.DEAD_LETTERS_PUBLISHED),
         (publish, "_commit", Point.COMMITTING, None),
     )

@@ -16,13 +16,13 @@ from kafscale.cluster.export_hold import ExportHold
 from kafscale.cluster.exports import ExportHeldError, ExportLeaseLostError
 from kafscale.errors import StartupError, StoreError
 from kafscale.formats.export_records import ExportProgress
+from kafscale.lake.export_lease import ExportLease, hold_export
 from kafscale.metadata import keys
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import MetadataReader, Put
 from kafscale.objects.local.store import LocalStore
 from kafscale.objects.object_store import ListingReader
 from kafscale.settings.broker import Settings, load_settings
-from spark_jobs.job.export_lease import ExportLease, hold_export
 from tests.support.etcd_server import EtcdServer, etcd_server
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
@@ -39,7 +39,7 @@ PROGRESS = ExportProgress(
 _HOLDER = """
 import sys
 from kafscale.settings.broker import load_settings
-from spark_jobs.job.export_lease import hold_export
+from kafscale.lake.export_lease import hold_export
 environment = dict(line.split("=", 1) for line in sys.argv[2:])
 with hold_export(load_settings(environment), "events", "the other", int(sys.argv[1])) as lease:
     print(lease.epoch, flush=True)

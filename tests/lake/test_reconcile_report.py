@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from spark_jobs.reconciling.comparison import (
+from kafscale.lake.reconciling.comparison import (
     NOTHING,
     Comparison,
     Difference,
@@ -12,8 +12,8 @@ from spark_jobs.reconciling.comparison import (
     Tally,
     Unexpected,
 )
-from spark_jobs.reconciling.report import MOST_RANGES_SHOWN, as_fields, as_text
-from spark_jobs.reconciling.spans import PartitionPlan, Span, Standing
+from kafscale.lake.reconciling.report import MOST_RANGES_SHOWN, as_fields, as_text
+from kafscale.lake.reconciling.spans import PartitionPlan, Span, Standing
 
 
 def check(

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.formats.partition_record import SegmentReference
-from kafscale.reader.topic_state import PartitionLog, TopicLog
-from spark_jobs.job.batch_plan import (
+from kafscale.lake.batch_plan import (
     BatchPlan,
     ExportRefusedError,
     GapPolicy,
@@ -17,8 +16,9 @@ from spark_jobs.job.batch_plan import (
     target_of_backfill,
     target_of_run,
 )
-from spark_jobs.tables.export_state import ExportState
-from spark_jobs.tables.ranges import difference, intersection, union
+from kafscale.lake.export_state import ExportState
+from kafscale.lake.ranges import difference, intersection, union
+from kafscale.reader.topic_state import PartitionLog, TopicLog
 
 TOPIC = "orders"
 TOPIC_ID = UUID(int=7)

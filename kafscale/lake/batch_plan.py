@@ -6,9 +6,9 @@ from enum import StrEnum
 
 from kafscale.errors import KafscaleError
 from kafscale.formats.partition_record import SegmentReference
+from kafscale.lake.export_state import ExportState
+from kafscale.lake.ranges import Range, Ranges, difference, intersection
 from kafscale.reader.topic_state import PartitionLog, TopicLog
-from spark_jobs.tables.export_state import ExportState
-from spark_jobs.tables.ranges import Range, Ranges, difference, intersection
 
 
 class ExportRefusedError(KafscaleError):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from spark_jobs.job.events import BatchRanges, Offsets
+from kafscale.lake.events import BatchRanges, Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.tables.ranges import Ranges, difference, first_missing, intersection, size, union
+from kafscale.lake.ranges import Ranges, difference, first_missing, intersection, size, union
 
 some_ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=8)
 

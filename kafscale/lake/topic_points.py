@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 
 from kafscale.errors import SettingError
-from kafscale.reader.topic_state import PartitionLog, TopicLog
-from spark_jobs.source.offset_points import (
+from kafscale.lake.offset_points import (
     EARLIEST_OFFSET,
     LATEST_OFFSET,
     LogEdge,
@@ -14,6 +13,7 @@ from spark_jobs.source.offset_points import (
     TimestampForAll,
     parse_offsets,
 )
+from kafscale.reader.topic_state import PartitionLog, TopicLog
 
 LEGAL = (
     'earliest, latest, offsets such as {"orders": {"0": 23, "1": -2}} (-1 is latest, -2 earliest), or a time such '

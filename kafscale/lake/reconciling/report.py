@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from typing import Any, Final
 
-from kafscale.ops.report_text import section, table
-from spark_jobs.reconciling.comparison import (
+from kafscale.lake.ranges import Ranges, size
+from kafscale.lake.reconciling.comparison import (
     Comparison,
     Difference,
     DifferenceKind,
@@ -13,8 +13,8 @@ from spark_jobs.reconciling.comparison import (
     Tally,
     Unexpected,
 )
-from spark_jobs.reconciling.spans import PartitionPlan, Standing
-from spark_jobs.tables.ranges import Ranges, size
+from kafscale.lake.reconciling.spans import PartitionPlan, Standing
+from kafscale.ops.report_text import section, table
 
 MOST_RANGES_SHOWN: Final = 40
 """Beyond it, people see a line for each partition, and the ranges that differ."""

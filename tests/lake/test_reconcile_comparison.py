@@ -9,8 +9,9 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.reader.topic_state import PartitionLog
-from spark_jobs.reconciling.comparison import (
+from kafscale.lake.export_state import ExportState
+from kafscale.lake.ranges import Ranges, intersection, size, union
+from kafscale.lake.reconciling.comparison import (
     NOTHING,
     Comparison,
     Difference,
@@ -23,9 +24,8 @@ from spark_jobs.reconciling.comparison import (
     joined_runs,
     whole_span_difference,
 )
-from spark_jobs.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
-from spark_jobs.tables.export_state import ExportState
-from spark_jobs.tables.ranges import Ranges, intersection, size, union
+from kafscale.lake.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
+from kafscale.reader.topic_state import PartitionLog
 
 TOPIC_ID = str(UUID(int=7))
 OFFSETS = st.integers(0, 60)

@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from kafscale.errors import SettingError
 from kafscale.settings.kinds import Address, address, size
-from spark_jobs.job.topic_points import parse_point
+
+if TYPE_CHECKING:
+    from kafscale.lake.offset_points import OffsetPoint
 
 MIB = 1024 * 1024
 
@@ -45,7 +47,14 @@ def size_of(least: int) -> Parsed:
 
 def point(option: str) -> Parsed:
     """A point in a topic; see `topic_points`."""
-    return Parsed("POINT", lambda text: parse_point(option, text))
+
+    def parse(text: str) -> "OffsetPoint":
+        # Imported here: it loads what reads topics, which a command of another name does not need.
+        from kafscale.lake.topic_points import parse_point
+
+        return parse_point(option, text)
+
+    return Parsed("POINT", parse)
 
 
 def _address(text: str) -> Address:

@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
+from kafscale.lake.events import BatchRanges, Offsets
+from kafscale.lake.topic_tally import Gap, TopicTally
 from kafscale.ops.report_text import PacedLines, section, table
-from spark_jobs.job.events import BatchRanges, Offsets
-from spark_jobs.job.topic_tally import Gap, TopicTally
 
 PROGRESS_SEC: Final = 5.0
 
@@ -88,6 +88,11 @@ class ExportReport:
             said = str(error) or type(error).__name__
             self._tally(topic).fail(said)
             self._write(f"{topic}: FAILED: {said}")
+
+    def say(self, line: str) -> None:
+        """Write a line at once."""
+        with self._lock:
+            self._write(line)
 
     @property
     def failed_topics(self) -> list[str]:

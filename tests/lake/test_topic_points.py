@@ -6,9 +6,9 @@ from uuid import UUID
 import pytest
 
 from kafscale.errors import SettingError
+from kafscale.lake.offset_points import LogEdge, SpecificOffsets, TimestampForAll
+from kafscale.lake.topic_points import backfill_of, parse_point, resolve_point, starts_of
 from kafscale.reader.topic_state import PartitionLog, TopicLog
-from spark_jobs.job.topic_points import backfill_of, parse_point, resolve_point, starts_of
-from spark_jobs.source.offset_points import LogEdge, SpecificOffsets, TimestampForAll
 
 LOG = TopicLog(
     topic="orders",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafscale.errors import KafscaleError
-from spark_jobs.tables.ranges import Ranges, difference, first_missing, union
+from kafscale.lake.ranges import Ranges, difference, first_missing, union
 
 VERSION: Final = 1
 PREFIX: Final = "kafscale.export."

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafscale.lake.export_state import ExportState
+from kafscale.lake.ranges import Ranges, difference, intersection
 from kafscale.reader.topic_state import PartitionLog
-from spark_jobs.tables.export_state import ExportState
-from spark_jobs.tables.ranges import Ranges, difference, intersection
 
 
 class Standing(StrEnum):

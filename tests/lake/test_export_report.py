@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from spark_jobs.job.events import EveryListener
-from spark_jobs.job.report import ExportReport
+from kafscale.lake.events import EveryListener
+from kafscale.lake.report import ExportReport
 
 
 class Clock:

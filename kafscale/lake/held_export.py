@@ -9,12 +9,14 @@ from dataclasses import replace
 
 from kafscale.errors import StoreError
 from kafscale.formats.export_records import ExportProgress, ExportState
+from kafscale.lake.export_lease import ExportLease
+from kafscale.lake.planned_reads import plan_reads
+from kafscale.lake.ranges import Range
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
+from kafscale.reader.shared_splits import AnySplit
 from kafscale.reader.timestamp_offsets import offsets_at
 from kafscale.reader.topic_state import Freshness, TopicLog, TopicStates
-from spark_jobs.job.export_lease import ExportLease
-from spark_jobs.source.offset_ranges import logs_by_key
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +79,7 @@ class HeldExport:
 
     def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
         """The first offset of each partition whose record is not older; None if all are older."""
-        logs = logs_by_key(log.partitions)
+        logs = {(one.topic, one.partition): one for one in log.partitions}
 
         async def find(
             metadata: MetadataReader, objects: ListingReader
@@ -86,6 +88,19 @@ class HeldExport:
             return await offsets_at(dict.fromkeys(logs, timestamp_ms), logs, states, objects, self._namespace)
 
         return {partition: offset for (_, partition), offset in self._lease.call(find).items()}
+
+    def splits(self, ranges: Mapping[int, Range]) -> list[AnySplit]:
+        """The reads that bring these offsets, by partition.
+
+        Raises `UnknownTopicError`, `StoreError`, `CorruptDataError`.
+        """
+
+        async def plan(metadata: MetadataReader, objects: ListingReader) -> list[AnySplit]:
+            wanted = {partition: (one,) for partition, one in ranges.items()}
+            states = self._states_of(metadata, objects)
+            return await plan_reads(states, objects, self._namespace, self._lease.topic, wanted)
+
+        return self._lease.call(plan)
 
     def _states_of(self, metadata: MetadataReader, objects: ListingReader) -> TopicStates:
         # Kept, because it remembers what it has read of journals.

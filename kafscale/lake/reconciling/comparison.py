@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from spark_jobs.reconciling.spans import PartitionPlan, Span, Standing
+from kafscale.lake.reconciling.spans import PartitionPlan, Span, Standing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

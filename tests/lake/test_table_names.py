@@ -3,7 +3,7 @@
 import pytest
 
 from kafscale.errors import SettingError
-from spark_jobs.table_names import Tables, parse_table_name, tables_of
+from kafscale.lake.table_names import Tables, parse_table_name, tables_of
 
 
 def test_a_name_has_catalog_namespace_of_any_depth_and_table() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.tables.export_state import (
+from kafscale.lake.export_state import (
     ExportState,
     ExportStateError,
     decode_state,
@@ -15,7 +15,7 @@ from spark_jobs.tables.export_state import (
     lag,
     property_of,
 )
-from spark_jobs.tables.ranges import union
+from kafscale.lake.ranges import union
 
 TOPIC = "orders"
 NAME = "kafscale.export.orders"

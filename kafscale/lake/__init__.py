@@ -1,0 +1,1 @@
+"""Exports of topics into Iceberg tables: what every exporter shares, and the exporter without Spark."""

@@ -1,0 +1,1 @@
+"""A topic compared with its tables: what is compared, and how differences are shown. Pure."""

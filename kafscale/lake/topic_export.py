@@ -1,0 +1,175 @@
+"""Exports the published records of one topic into its table, commit by commit, until the table has all."""
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from kafscale.lake.batch_plan import (
+    BatchPlan,
+    GapPolicy,
+    Target,
+    plan_batch,
+    state_after,
+    target_of_backfill,
+    target_of_run,
+)
+from kafscale.lake.events import ExportEvents
+from kafscale.lake.export_state import ExportState
+from kafscale.lake.held_export import HeldExport
+from kafscale.lake.offset_points import LogEdge, OffsetPoint
+from kafscale.lake.topic_points import backfill_of, starts_of
+from kafscale.reader.topic_state import TopicLog
+
+GIB: Final = 1024 * 1024 * 1024
+DEFAULT_BATCH_BYTES: Final = 4 * GIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicScope:
+    """The records of a topic that an export is to bring into its table.
+
+    `start`: where the first export of a topic begins. `backfill`: export this range instead of new records, from the
+    first point to before the second. `max_batch_bytes`: the size of one commit, as stored in the log.
+    """
+
+    table: str
+    gap_policy: GapPolicy = GapPolicy.FAIL
+    max_batch_bytes: int = DEFAULT_BATCH_BYTES
+    start: OffsetPoint = LogEdge.EARLIEST
+    backfill: tuple[OffsetPoint, OffsetPoint] | None = None
+
+
+class WrittenBatch(Protocol):
+    """A batch whose rows are stored but not visible, and whose dead letters are in their table."""
+
+    @property
+    def row_count(self) -> int:
+        """The rows that `publish` makes visible."""
+        ...
+
+    @property
+    def dead_letters(self) -> int:
+        """The rows that are new in the dead-letter table."""
+        ...
+
+
+Written = TypeVar("Written", bound=WrittenBatch)
+
+
+class ExportTable(Protocol[Written]):
+    """The table of a topic's export, and its dead-letter table, by the engine that writes them."""
+
+    def read_state(self) -> ExportState:
+        """The export state of the topic in the table, an empty one if there is no table."""
+        ...
+
+    def write(self, batch: BatchPlan, commit_id: str, topic_id: str) -> Written:
+        """Write the rows of the batch, invisible. Also without a record: it creates the table, which keeps the state.
+
+        Raises `ExportMismatchError`, and what the engine raises.
+        """
+        ...
+
+    def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
+        """Make the rows visible and `after` the export state in one commit, if that still is `before`.
+
+        Raises `StaleExportError`, `CommitUnknownError`.
+        """
+        ...
+
+
+class TopicExport:
+    """The export of one topic under its lease. `stopping`: True if it must stop after the commit in progress."""
+
+    def __init__(
+        self,
+        topic: str,
+        scope: TopicScope,
+        held: HeldExport,
+        table: ExportTable[Any],
+        events: ExportEvents,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._topic = topic
+        self._scope = scope
+        self._held = held
+        self._table = table
+        self._events = events
+        self._stopping = stopping
+
+    def run(self) -> None:
+        """Export everything up to the current log end, or the backfill.
+
+        Raises `ExportRefusedError`, and the errors of the lease and of the table.
+        """
+        state = self._table.read_state()
+        log = self._held.read_topic(_exported(state))
+        target = self._target(state, log)
+        self._events.topic_started(self._topic, self._scope.table, _positions(state, log, target), _ends(log))
+        while not self._stopping():
+            began = time.monotonic()
+            batch = plan_batch(
+                target,
+                state,
+                log,
+                gap_policy=self._scope.gap_policy,
+                max_batch_bytes=self._scope.max_batch_bytes,
+            )
+            if batch.is_empty and not target.starts.keys() - state.starts.keys():
+                break
+            state = self._export(batch, state, target, log, began)
+            log = self._held.read_topic(_exported(state))
+        self._held.finished()
+        self._events.topic_finished(self._topic)
+
+    def _target(self, state: ExportState, log: TopicLog) -> Target:
+        if self._scope.backfill is not None:
+            return target_of_backfill(
+                state, log, backfill_of(*self._scope.backfill, log, self._held.offsets_at)
+            )
+        starts = {} if state.starts else starts_of(self._scope.start, log, self._held.offsets_at)
+        return target_of_run(state, log, starts)
+
+    def _export(
+        self, batch: BatchPlan, state: ExportState, target: Target, log: TopicLog, began: float
+    ) -> ExportState:
+        commit_id = uuid.uuid4().hex
+        self._events.batch_started(self._topic, batch.ranges)
+        written = self._table.write(batch, commit_id, target.topic_id)
+        after = state_after(state, batch, commit_id, target.topic_id, target.starts)
+        self._held.check()
+        self._table.publish(written, state, after)
+        self._notify(batch, after, log, written, began)
+        return after
+
+    def _notify(
+        self, batch: BatchPlan, after: ExportState, log: TopicLog, written: WrittenBatch, began: float
+    ) -> None:
+        for partition, ranges in batch.gaps.items():
+            for first, following in ranges:
+                self._events.gap_recorded(self._topic, partition, first, following)
+        positions = {index: after.position(index) or 0 for index in after.starts}
+        rows, dead_letters = written.row_count, written.dead_letters
+        self._events.batch_committed(
+            self._topic, rows, dead_letters, positions, _ends(log), time.monotonic() - began
+        )
+        self._held.record(positions, _ends(log), rows, dead_letters)
+
+
+def _exported(state: ExportState) -> dict[int, int]:
+    return {partition: state.position(partition) or 0 for partition in state.starts}
+
+
+def _ends(log: TopicLog) -> dict[int, int]:
+    return {partition.partition: partition.log_end_offset for partition in log.partitions}
+
+
+def _positions(state: ExportState, log: TopicLog, target: Target) -> dict[int, int]:
+    positions = {}
+    for partition in log.partitions:
+        index = partition.partition
+        position = state.position(index)
+        positions[index] = target.starts.get(index, 0) if position is None else position
+    return positions

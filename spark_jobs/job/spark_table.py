@@ -1,0 +1,50 @@
+"""A topic's table as Spark writes it, for the export that commits to it batch by batch."""
+
+from collections.abc import Callable
+
+from pyspark.sql import SparkSession
+
+from kafscale.lake.batch_plan import BatchPlan
+from kafscale.lake.events import ExportEvents
+from kafscale.lake.export_state import ExportState
+from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
+from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.spark_progress import reported_while_running
+from spark_jobs.tables.iceberg_table import schema_of_table
+from spark_jobs.tables.layout import quoted
+from spark_jobs.tables.publish import publish, read_state
+
+
+class SparkTable:
+    """See `ExportTable`. `check` raises if the topic's lease is lost."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        topic: str,
+        options: TopicOptions,
+        open_records: OpenRecords,
+        check: Callable[[], None],
+        events: ExportEvents,
+    ) -> None:
+        self._spark = spark
+        self._topic = topic
+        self._options = options
+        self._events = events
+        self._writer = BatchWriter(spark, topic, options, open_records, check)
+
+    def read_state(self) -> ExportState:
+        """See `ExportTable`."""
+        if schema_of_table(self._spark, self._options.table) is None:
+            return ExportState(topic=self._topic)
+        return read_state(self._spark, self._options.table, self._topic)
+
+    def write(self, batch: BatchPlan, commit_id: str, topic_id: str) -> Written:
+        """See `ExportTable`. Progress is reported meanwhile."""
+        with reported_while_running(self._spark, self._events, self._topic):
+            return self._writer.write(batch, commit_id, topic_id)
+
+    def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
+        """See `ExportTable`."""
+        publish(self._spark, self._options.table, written.staged, before, after)
+        self._spark.catalog.refreshTable(quoted(self._options.table))
