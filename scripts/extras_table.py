@@ -13,7 +13,7 @@ _FOR: Final = {
     _NONE: "`kafscale serve` on a folder, with plaintext, SASL PLAIN and SCRAM, access rules; its commands",
     "cluster": "etcd, buckets, TLS listeners, SASL OAUTHBEARER, `kafscale lifecycle`",
     "arrow": "topics as Arrow; for those in a bucket or of a cluster `cluster`, too",
-    "iceberg": "the export of small topics without Spark",
+    "iceberg": "the [export of small topics without Spark](export-without-spark.md)",
     "spark": "the [lake export](lake-export.md) and the [Spark source](spark-source.md); they need Java, too",
     "operator": "`kafscale operator` in Kubernetes",
     "all": "all of them",

@@ -13,6 +13,8 @@ from pathlib import Path
 import click
 
 from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
+from kafscale.commands.export_command import export as iceberg_export
+from kafscale.commands.reconcile_command import reconcile as iceberg_reconcile
 from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.needs import Open
@@ -286,6 +288,10 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "cluster-fields": lambda: _fields_table(cluster_fields()),
         "topic-fields": lambda: _fields_table(topic_fields()),
         "user-fields": lambda: _fields_table(user_fields()),
+    },
+    "docs/export-without-spark.md": {
+        "iceberg-export-options": lambda: command_options_table(iceberg_export),
+        "iceberg-reconcile-options": lambda: command_options_table(iceberg_reconcile),
     },
     "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
     "docs/kubernetes.md": {"operator-metrics": lambda: _metrics_table(operator_metric_families.FAMILIES)},

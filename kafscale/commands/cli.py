@@ -11,6 +11,8 @@ import click
 
 from kafscale.commands.cat_options import cat
 from kafscale.commands.cost_options import cost
+from kafscale.commands.export_command import export
+from kafscale.commands.reconcile_command import reconcile
 from kafscale.commands.running import (
     EXIT_SETTINGS,
     EXIT_STARTUP,
@@ -60,6 +62,8 @@ def main() -> None:
 main.add_command(cat)
 main.add_command(operator)
 main.add_command(cost)
+main.add_command(export)
+main.add_command(reconcile)
 main.add_command(users)
 
 

@@ -1,4 +1,4 @@
-"""The messages that docs/lake-export.md explains are messages of the code."""
+"""The messages that the documents of exports explain are messages of the code."""
 
 import ast
 import re
@@ -11,6 +11,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = [
     *sorted((ROOT / "spark_jobs").rglob("*.py")),
     *sorted((ROOT / "kafscale/cluster").rglob("*.py")),
+    *sorted((ROOT / "kafscale/lake").rglob("*.py")),
+    *sorted((ROOT / "kafscale/reader").rglob("*.py")),
+    ROOT / "kafscale/commands/export_command.py",
     ROOT / "kafscale/errors.py",
 ]
 
@@ -33,10 +36,13 @@ def known_texts() -> list[str]:
 
 
 def messages() -> list[str]:
-    document = (ROOT / "docs/lake-export.md").read_text()
-    _, _, rest = document.partition("<!-- begin export-messages -->")
-    table, _, _ = rest.partition("<!-- end export-messages -->")
-    rows = [row for row in table.splitlines() if row.startswith("| `")]
+    rows = []
+    for page, name in (("lake-export", "export"), ("export-without-spark", "iceberg-export")):
+        document = (ROOT / f"docs/{page}.md").read_text()
+        _, _, rest = document.partition(f"<!-- begin {name}-messages -->")
+        table, _, _ = rest.partition(f"<!-- end {name}-messages -->")
+        assert table, page
+        rows += [row for row in table.splitlines() if row.startswith("| `")]
     return [row.split("|")[1].strip(" `") for row in rows]
 
 

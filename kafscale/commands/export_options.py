@@ -1,0 +1,38 @@
+"""The options of `kafscale export`, as values behind the command line."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafscale.lake.batch_plan import GapPolicy
+from kafscale.lake.offset_points import OffsetPoint
+from kafscale.reader.topic_state import Freshness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """The parsed command line; docs/export-without-spark.md describes each option.
+
+    `table`, `dead_letter_table`: None for those that are made of the topic's name.
+    """
+
+    topic: str
+    to: str
+    table: str | None
+    dead_letter_table: str | None
+    catalog: str
+    catalog_properties: Sequence[str]
+    value_format: str
+    key_format: str
+    start: OffsetPoint
+    backfill: tuple[OffsetPoint, OffsetPoint] | None
+    freshness: Freshness
+    gap_policy: GapPolicy
+    partition_by: Sequence[str]
+    properties: Mapping[str, str]
+    adds_columns: bool
+    target_file_bytes: int
+    max_batch_bytes: int
+    lease_ttl_sec: int
+    wait_sec: float
+    as_json: bool
+    is_quiet: bool

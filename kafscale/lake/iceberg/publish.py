@@ -1,0 +1,132 @@
+"""Exactly once with pyiceberg: files become visible in one commit together with the export state, or not at all.
+
+The commit says which snapshot it follows, and every commit of an export makes a new one: a late exporter finds
+another, and is refused. `Transaction.commit_transaction` is not used: when it is refused, it puts the same files on
+top of whatever the table has become. Decision 0080.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pyiceberg.exceptions import (
+    AuthorizationExpiredError,
+    BadRequestError,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import AssertTableUUID
+
+from kafscale.lake.commit_errors import CommitUnknownError, StaleExportError
+from kafscale.lake.export_state import ExportState, encode_state, find_state, property_of
+from kafscale.lake.iceberg.lake_errors import CATALOG_ERRORS, lake_errors, reason_of
+
+logger = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_RETRY_SEC: Final = 0.5
+_REFUSALS: Final = (
+    UnauthorizedError,
+    ForbiddenError,
+    AuthorizationExpiredError,
+    BadRequestError,
+    NoSuchTableError,
+)
+"""Answers of a catalog that certainly has not committed, and that does not another time either."""
+
+
+def state_of(metadata: TableMetadata, topic: str) -> ExportState:
+    """The export state of the topic in this version of a table. Raises `ExportStateError`."""
+    return find_state(topic, _ancestors(metadata), metadata.properties, map(_summary, metadata.snapshots))
+
+
+def _has(metadata: TableMetadata, after: ExportState) -> bool:
+    """True if the commit is in the table's history: another exporter's may have followed it already."""
+    name, text = property_of(after.topic), encode_state(after)
+    return any(summary.get(name) == text for summary in _ancestors(metadata))
+
+
+def _ancestors(metadata: TableMetadata) -> Iterator[Mapping[str, str]]:
+    snapshot = metadata.current_snapshot()
+    while snapshot is not None:
+        yield _summary(snapshot)
+        parent_id = snapshot.parent_snapshot_id
+        snapshot = None if parent_id is None else metadata.snapshot_by_id(parent_id)
+
+
+def _summary(snapshot: Any) -> Mapping[str, str]:
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def publish(
+    load: Callable[[], Table],
+    name: str,
+    files: Sequence[DataFile],
+    before: ExportState,
+    after: ExportState,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
+    """Make the files visible and `after` the export state, if that still is `before`.
+
+    `load`: the table as it is now. Raises `StaleExportError`, `CommitUnknownError`, and `LakeError` for what is
+    refused.
+    """
+    problem: Exception | None = None
+    for attempt in range(_ATTEMPTS):
+        if attempt:
+            sleep(_RETRY_SEC * attempt)
+        try:
+            table = load()
+        except CATALOG_ERRORS as unread:
+            if problem is None:
+                with lake_errors(f"cannot read table {name}"):
+                    raise
+            logger.warning("the table %s cannot be read after a commit to it: %s", name, reason_of(unread))
+            continue
+        if attempt and _has(table.metadata, after):
+            return
+        found = state_of(table.metadata, before.topic)
+        if found.commit_id != before.commit_id:
+            raise StaleExportError(name, before, found)
+        with lake_errors(f"cannot write the manifest of a commit to {name}"):
+            requirements, updates = _staged(table, files, after)
+        problem = _committed(table, requirements, updates, name)
+        if problem is None:
+            return
+        logger.warning("a commit to %s did not succeed at once: %s", name, reason_of(problem))
+    assert problem is not None, "without one an attempt has succeeded"
+    raise CommitUnknownError(name, reason_of(problem)) from problem
+
+
+def _staged(table: Table, files: Sequence[DataFile], after: ExportState) -> tuple[Any, Any]:
+    """The commit as a catalog takes it: what must be so, and what changes."""
+    name, text = property_of(after.topic), encode_state(after)
+    transaction = table.transaction()
+    append = transaction.update_snapshot(snapshot_properties={name: text}).fast_append()
+    for file in files:
+        append.append_data_file(file)
+    append.commit()
+    transaction.set_properties({name: text})
+    uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+    return (*transaction._requirements, uuid), transaction._updates
+
+
+def _committed(table: Table, requirements: Any, updates: Any, name: str) -> Exception | None:
+    """None if it has been; the problem if it is not, or may not have been: the table tells at the next attempt.
+
+    Two commits of the same files cannot both succeed, because each replaces exactly the snapshot that it follows.
+    """
+    try:
+        table.catalog.commit_table(table, requirements, updates)
+    except _REFUSALS:
+        with lake_errors(f"cannot commit to {name}"):
+            raise
+    except CATALOG_ERRORS as found:
+        problem: Exception = found
+        return problem
+    return None
