@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 
 def now_ms() -> int:
@@ -28,7 +29,24 @@ def thread_cpu_sec() -> float:
     return time.thread_time()
 
 
-def steady_clock() -> Callable[[], int]:
-    """Unix milliseconds as of now and the time since: a clock that is set does not move it."""
-    offset_ms = now_ms() - steady_ms()
-    return lambda: steady_ms() + offset_ms
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """The clocks of one broker: a value that its parts are given, so that a test can move them together.
+
+    Timers are the event loop's. Durations that only metrics and logs show are measured by `time` directly.
+    """
+
+    now_ms: Callable[[], int] = now_ms
+    steady_ms: Callable[[], int] = steady_ms
+    steady_sec: Callable[[], float] = time.monotonic
+    boot_ms: Callable[[], int] = boot_ms
+
+    def steady_clock(self) -> Callable[[], int]:
+        """Unix milliseconds as of now and the time since: a clock that is set does not move it."""
+        steady_ms = self.steady_ms
+        offset_ms = self.now_ms() - steady_ms()
+        return lambda: steady_ms() + offset_ms
+
+
+SYSTEM = Clocks()
+"""The machine's."""

@@ -8,9 +8,9 @@ import random
 import uuid
 from functools import partial
 
-from kafscale import clocks
 from kafscale.broker.security import apply_quotas, open_sasl, open_tls, open_token_keys
 from kafscale.broker.stores import journal_place
+from kafscale.clocks import SYSTEM, Clocks
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.producer_ids import ProducerIds
 from kafscale.cluster.quota_updates import QuotaUpdates
@@ -94,7 +94,9 @@ class BasicParts:
         hedge: Hedge | None = None,
         start: StartProgress | None = None,
         shared_cost: SharedCost = unshared,
+        clocks: Clocks = SYSTEM,
     ) -> None:
+        self.clocks = clocks
         self.start = start or StartProgress(clocks.steady_ms)
         health.set_starting(self.start.reason)
         self.settings = settings
@@ -107,7 +109,10 @@ class BasicParts:
         self.metadata = MeasuredMetadataStore(metadata, metrics, self.metadata_contact)
         mark = JOURNAL_BUCKET_MARK if journal_place(settings).begins_there else ""
         self.registration = Registration(
-            self.metadata, settings.lease_ttl_sec, new_journal_id=lambda: mark + new_journal_id()
+            self.metadata,
+            settings.lease_ttl_sec,
+            new_journal_id=lambda: mark + new_journal_id(),
+            boot_ms=clocks.boot_ms,
         )
         self.tenure = Tenure(self.registration, metrics.lease_ended)
         self.object_store_health = ObjectStoreHealth(health_policy(settings), clocks.steady_ms)
@@ -153,6 +158,7 @@ class BasicParts:
             tls=None if tls is None else tls.services,
             access_of=unrestricted if self.authorizer is None else self.authorizer.access,
             connection_quota=self.quotas.connection,
+            clocks=clocks,
         )
 
 
@@ -164,6 +170,7 @@ class ServingParts:
 
     def __init__(self, basics: BasicParts, view: ClusterView) -> None:
         settings, metrics, metadata = basics.settings, basics.metrics, basics.metadata
+        clocks = basics.clocks
         self._basics = basics
         self.view = view
         self.feeder = ClusterViewFeeder(metadata, view)
@@ -193,8 +200,7 @@ class ServingParts:
             new_token=new_token,
             hedge=basics.hedge,
             shared_cost=basics.shared_cost,
-            now_ms=clocks.now_ms,
-            steady_ms=clocks.steady_ms,
+            clocks=clocks,
         )
         self.log_parts = LogParts(around, self.reader)
         self.logs, self.partitions = self.log_parts.logs, self.log_parts.partitions
@@ -228,8 +234,8 @@ class ServingParts:
             self.logs.end_waiting,
         )
         self.sequence_error_check = SequenceErrorCheck(self.logs)
-        self.token_keys = open_token_keys(settings)
-        self.sasl = open_sasl(settings, view, metrics, self.token_keys)
+        self.token_keys = open_token_keys(settings, clocks)
+        self.sasl = open_sasl(settings, view, metrics, self.token_keys, clocks)
         self._register_gauges()
 
     async def begin_journal(self) -> None:
@@ -294,7 +300,7 @@ class ServingParts:
             record_deletion=self.log_parts.segment_life.record_deletion,
             groups=self.groups.coordinator,
             object_store_health=basics.object_store_health,
-            now_ms=clocks.now_ms,
+            now_ms=basics.clocks.now_ms,
             started=self.started,
         )
 

@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kafscale import clocks
+from kafscale.clocks import Clocks
 from kafscale.cluster.view import ClusterView
 from kafscale.extras import extra_needed
 from kafscale.formats.quota_record import decode_quota_key
@@ -57,7 +57,7 @@ def open_tls(settings: Settings, metrics: Metrics) -> Tls | None:
     return Tls(files, settings)
 
 
-def open_token_keys(settings: Settings) -> "KeySetSource | None":
+def open_token_keys(settings: Settings, clocks: Clocks) -> "KeySetSource | None":
     """The keys of tokens, None without OAUTHBEARER. Nothing is read before `KeySetSource.run`."""
     place = settings.sasl_oauthbearer_jwks_endpoint_url
     if OAUTHBEARER not in settings.sasl_enabled_mechanisms or place is None:
@@ -70,7 +70,11 @@ def open_token_keys(settings: Settings) -> "KeySetSource | None":
 
 
 def open_sasl(
-    settings: Settings, view: ClusterView, metrics: Metrics, token_keys: "KeySetSource | None"
+    settings: Settings,
+    view: ClusterView,
+    metrics: Metrics,
+    token_keys: "KeySetSource | None",
+    clocks: Clocks,
 ) -> SaslService:
     """SASL of the broker's listeners, with the users that `view` shows."""
     limits = SaslLimits(
@@ -87,7 +91,7 @@ def open_sasl(
         decoys,
         metrics,
         limits=limits,
-        verifier=None if token_keys is None else _verifier(settings, token_keys),
+        verifier=None if token_keys is None else _verifier(settings, token_keys, clocks),
         allows_plaintext=settings.allow_plaintext,
     )
 
@@ -105,7 +109,7 @@ def apply_quotas(view: ClusterView, quotas: ClientQuotas) -> None:
     view.quotas.subscribe(changed)
 
 
-def _verifier(settings: Settings, token_keys: "KeySetSource") -> TokenVerifier:
+def _verifier(settings: Settings, token_keys: "KeySetSource", clocks: Clocks) -> TokenVerifier:
     from kafscale.security.oauth_tokens import SignatureVerifier
 
     rules = TokenRules(

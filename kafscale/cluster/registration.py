@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafscale import clocks
+from kafscale.clocks import SYSTEM
 from kafscale.errors import LeaseEndedError, StartupError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.topic_record import encode_broker_record
 from kafscale.metadata import keys
@@ -28,15 +28,17 @@ class Registration:
         retry_delay_sec: float = 0.2,
         *,
         new_journal_id: Callable[[], str] = lambda: "",
+        boot_ms: Callable[[], int] = SYSTEM.boot_ms,
     ) -> None:
-        """`new_journal_id` gives an id that no journal ever had."""
+        """`new_journal_id` gives an id that no journal ever had. `boot_ms`: see `Clocks`."""
+        self._boot_ms = boot_ms
         self._new_journal_id = new_journal_id
         self._store = store
         self._broker = BrokerRecord(broker_id=NO_BROKER, host="", port=0)
         self._lease_ttl_sec = lease_ttl_sec
         self._retry_delay_sec = retry_delay_sec
         self._lease = NO_LEASE
-        self._renewed_ms = clocks.boot_ms()
+        self._renewed_ms = self._boot_ms()
         self._granted: set[int] = set()
         self._is_registered = False
         self._revision = ABSENT
@@ -86,7 +88,7 @@ class Registration:
         # Of each registration another one: what is written under it is ended before its partitions are led again.
         self._broker = replace(self._broker, journal_id=self._new_journal_id())
         while True:
-            asked_ms = clocks.boot_ms()
+            asked_ms = self._boot_ms()
             try:
                 if await self._try_register():
                     self._is_registered = True
@@ -175,7 +177,7 @@ class Registration:
 
     def unrenewed_ms(self) -> int:
         """For how long the lease was not renewed, the time included in which this machine was suspended."""
-        return clocks.boot_ms() - self._renewed_ms
+        return self._boot_ms() - self._renewed_ms
 
     async def keep_alive(self, on_unanswered: Callable[[], None] = lambda: None) -> None:
         """Renew the lease; returns when it has ended: the broker then leads and coordinates nothing.
@@ -185,7 +187,7 @@ class Registration:
         while True:
             await asyncio.sleep(self._lease_ttl_sec / _RENEWALS_PER_TTL)
             try:
-                asked_ms = clocks.boot_ms()
+                asked_ms = self._boot_ms()
                 if not await self._store.renew_lease(self._lease):
                     self._is_registered = False
                     return

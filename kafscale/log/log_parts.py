@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from kafscale import clocks
+from kafscale.clocks import SYSTEM, Clocks
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.formats.index import index_version_at
@@ -88,8 +88,7 @@ class LogSurroundings:
     new_token: Callable[[], str]
     hedge: Hedge | None = None
     shared_cost: SharedCost = unshared
-    now_ms: Callable[[], int] = clocks.now_ms
-    steady_ms: Callable[[], int] = clocks.steady_ms
+    clocks: Clocks = SYSTEM
 
 
 class LogParts:
@@ -101,7 +100,7 @@ class LogParts:
         settings, metrics = around.settings, around.metrics
         namespace, failures = settings.s3_namespace, metrics.background_failures
         self.checkpointer = Checkpointer(
-            around.objects, around.metadata, namespace, around.now_ms, around.new_token, failures
+            around.objects, around.metadata, namespace, around.clocks.now_ms, around.new_token, failures
         )
         self.gap_guard = ProducerGapGuard()
         self.seal_debt: SealDebt[Partition] = SealDebt()
@@ -117,7 +116,7 @@ class LogParts:
             settings.broker_id,
             self.journals,
             self._retries,
-            around.now_ms,
+            around.clocks.now_ms,
             ItemFailures(BackgroundWork.CLAIMS, failures),
             metrics.journal,
         )
@@ -132,8 +131,8 @@ class LogParts:
             settings,
             metrics,
             cluster_id=around.view.cluster_id,
-            now_ms=around.now_ms,
-            steady_ms=around.steady_ms,
+            now_ms=around.clocks.now_ms,
+            steady_ms=around.clocks.steady_ms,
             index_version=self.index_version,
             seal_debt_bytes=lambda: self.seal_debt.size_bytes,
             shared_cost=around.shared_cost,
@@ -147,7 +146,7 @@ class LogParts:
             replays,
             self._is_first_broker,
             self._retries,
-            around.now_ms,
+            around.clocks.now_ms,
             ItemFailures(BackgroundWork.JOURNALS, failures),
             grace_sec=min(settings.garbage_grace_sec, LONGEST_GRACE_SEC),
             interval_sec=min(settings.garbage_check_interval_sec, LONGEST_INTERVAL_SEC),
@@ -161,7 +160,7 @@ class LogParts:
             self.seal_debt,
             settings,
             flush_policy(settings),
-            lambda: around.steady_ms() / 1000,
+            lambda: around.clocks.steady_ms() / 1000,
         )
 
     async def begin_journal(self, journal_id: str) -> None:
@@ -181,7 +180,7 @@ class LogParts:
         flusher = Flusher(
             flush_policy(around.settings),
             around.budget,
-            around.now_ms,
+            around.clocks,
             around.metrics,
             self.gap_guard,
             self._make_room,
@@ -212,10 +211,10 @@ class LogParts:
             around.settings.s3_namespace,
             journal_id,
             around.settings.broker_id,
-            now_ms=around.now_ms,
+            now_ms=around.clocks.now_ms,
             ended=ended,
             unrenewed_ms=around.unrenewed_ms,
-            steady_ms=around.steady_ms,
+            steady_ms=around.clocks.steady_ms,
             shared_cost=around.shared_cost,
             metrics=around.metrics.journal,
         )
@@ -239,13 +238,13 @@ class LogParts:
     def _on_collected(self, deleted: int) -> None:
         counts = self._around.metrics.journal
         counts.collected += deleted
-        counts.collected_at_sec = self._around.steady_ms() / 1000
+        counts.collected_at_sec = self._around.clocks.steady_ms() / 1000
 
     def _on_stored(self, partition: Partition, state: PartitionRecord) -> None:
-        self.seal_debt.stored(partition, state.segments, self._around.steady_ms() / 1000)
+        self.seal_debt.stored(partition, state.segments, self._around.clocks.steady_ms() / 1000)
 
     def _on_published(self, partition: Partition, sealed: SealedSegment) -> None:
-        self.seal_debt.added(partition, sealed.reference, self._around.steady_ms() / 1000)
+        self.seal_debt.added(partition, sealed.reference, self._around.clocks.steady_ms() / 1000)
         self.reader.add_published(partition, sealed)
         self.checkpointer.consider(partition)
         self.segment_life.sealer.published(partition, sealed)

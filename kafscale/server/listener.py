@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from kafscale.clocks import now_ms, steady_ms
+from kafscale.clocks import SYSTEM, Clocks
 from kafscale.errors import cannot_listen
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.memory.slab import SlabPool
@@ -63,6 +63,7 @@ class Listener:
         connection_quota: ConnectionQuota | None = None,
         access_of: AccessFactory = unrestricted,
         tls: NewTls | None = None,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         """`slow_request_ms`: a request that takes longer is logged; 0 for none. `max_of_ips`: their own `max_per_ip`.
 
@@ -79,6 +80,7 @@ class Listener:
         self.slow_request_sec = slow_request_ms / 1000 or math.inf
         self.access_of = access_of
         self._tls = tls
+        self._clocks = clocks
         self._max_per_ip = max_per_ip
         self._max_of_ips = max_of_ips or {}
         self._count_by_ip: Counter[str] = Counter()
@@ -137,6 +139,7 @@ class Listener:
             return None
         if self._sasl is None:
             raise RuntimeError(f"the listener {connection.listener} has no SASL")
+        now_ms, steady_ms = self._clocks.now_ms, self._clocks.steady_ms
         return SaslGate(connection, self._sasl, self.dispatcher, now_ms=now_ms, steady_ms=steady_ms)
 
     def admit(self, connection: HostedConnection) -> bool:

@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
+from kafscale.clocks import Clocks
 from kafscale.cluster.new_topic import NewTopic
 from kafscale.cluster.registration import Registration
 from kafscale.cluster.tenure import Tenure
@@ -99,8 +100,7 @@ class BrokerParts:
             new_random=lambda: random.Random(broker_id),
             new_token=lambda: f"{broker_id:04x}{next(tokens):04x}",
             shared_cost=self.meter.shared,
-            now_ms=self.now_ms,
-            steady_ms=self.now_ms,
+            clocks=Clocks(now_ms=self.now_ms, steady_ms=self.now_ms),
         )
         self.parts = LogParts(around, self.reader)
         self.logs, self.service = self.parts.logs, self.parts.partitions

@@ -15,6 +15,7 @@ from kafscale import clocks
 from kafscale.broker import parts as broker_parts
 from kafscale.broker.parts import BasicParts
 from kafscale.broker.process import BrokerProcess
+from kafscale.clocks import Clocks
 from kafscale.cluster.cluster_record import new_kafka_uuid
 from kafscale.cluster.view import ClusterView
 from kafscale.log import checkpointer, partition_log
@@ -101,6 +102,9 @@ class SimulatedBroker:
             cast(MetadataStore, self._metadata),
             cast(ObjectStore, self._objects),
             hedge=Hedge(0.3),
+            clocks=Clocks(
+                now_ms=self.clock.now_ms, steady_ms=self.clock.steady_ms, steady_sec=_Time.monotonic
+            ),
         )
         self._broker = broker = BrokerProcess(basics)
         self.listener = cast(Any, basics.listener)
@@ -185,7 +189,7 @@ class _Randomness:
 
 
 class _Time:
-    """In place of the module `time`: what a flush waits for, and is measured by, is virtual."""
+    """In place of the module `time`: a flush is measured in virtual time."""
 
     @staticmethod
     def monotonic() -> float:
@@ -215,14 +219,9 @@ def simulated_surroundings(
     group_shards: int,
     transactions_at_once: int = shared_publications.TRANSACTIONS_AT_ONCE,
 ) -> Iterator[None]:
-    """Clocks and ids of the machine come from the broker's simulated process, for the time of the block."""
+    """Randomness, ids and measured times come from the broker's simulated process, for the time of the block."""
     with (
-        mock.patch.multiple(
-            clocks,
-            now_ms=lambda: _process().clock.now_ms(),
-            steady_ms=Clock.steady_ms,
-            thread_cpu_sec=lambda: 0.0,
-        ),
+        mock.patch.object(clocks, "thread_cpu_sec", lambda: 0.0),
         mock.patch.multiple(
             broker_parts,
             Listener=SimulatedListener,

@@ -14,6 +14,7 @@ from kafka.protocol.producer import ProduceResponse
 
 from kafscale.broker.parts import BasicParts
 from kafscale.broker.process import BrokerProcess
+from kafscale.clocks import SYSTEM, Clocks
 from kafscale.formats.topic_record import decode_broker_record
 from kafscale.log.partition import Partition
 from kafscale.memory.memory_budget import MemoryBudget
@@ -262,6 +263,7 @@ async def in_process_broker(
     metadata: MetadataStore | None = None,
     objects: ControlledStore | None = None,
     stop_signal: asyncio.Event | None = None,
+    clocks: Clocks = SYSTEM,
     **settings: Any,
 ) -> AsyncIterator[InProcessBroker]:
     """A running broker. By default it flushes at once, keeps batches as they come, and reads nothing ahead.
@@ -282,7 +284,7 @@ async def in_process_broker(
     metadata = metadata or MemoryMetadataStore()
     objects = objects or ControlledStore()
     metrics, health, stop = Metrics(), Health(), stop_signal or asyncio.Event()
-    process = BrokerProcess(BasicParts(Settings(**values), metrics, health, metadata, objects))
+    process = BrokerProcess(BasicParts(Settings(**values), metrics, health, metadata, objects, clocks=clocks))
     running = asyncio.create_task(process.run(stop))
     try:
         await until(lambda: running.done() or not health.readiness_problems(), "the broker is ready")

@@ -66,21 +66,23 @@ class Merger:
         settings: Settings,
         metrics: Metrics,
         index_version: Callable[[], int],
+        steady_ms: Callable[[], int],
     ) -> None:
+        self._steady_ms = steady_ms
         self._logs = logs
         self._settings = settings
         default = _AT_ONCE_IN_A_FOLDER if settings.s3_bucket is None else _AT_ONCE_ON_A_BUCKET
         self._most = settings.merge_concurrency or default
         self.debt: MergeDebt[Partition] = MergeDebt()
         self._candidates = MergeCandidates(
-            checkpointer, settings, index_version, objects.max_streamed_bytes, self.debt, _now_sec
+            checkpointer, settings, index_version, objects.max_streamed_bytes, self.debt, self._now_sec
         )
         self._reads = SourceReads(objects, 2 * self._most)
         self._pressure = MergePressure(self._most)
         by_bytes = Pace(max(1, settings.merge_bytes_per_sec))
         paces = MergePaces(by_bytes, _CPU_SHARE, clocks.thread_cpu_sec, self._pressure)
         self._merge = SegmentMerge(objects, self._reads, settings.s3_namespace, paces)
-        swap = SegmentSwap(logs, checkpointer)
+        swap = SegmentSwap(logs, checkpointer, steady_ms)
         self._work = MergeWork(self._merge, swap, self._candidates, logs, removals, metrics, index_version)
         self._room = MergeRoom()
         # A partition has at most one merge that is planned, waits or is made.
@@ -98,7 +100,7 @@ class Merger:
         self._results: set[Result] = set()
         metrics.gauge(metric_families.MERGE_DEBT_SEGMENTS, lambda: self.debt.segments)
         metrics.gauge(metric_families.MERGE_DEBT_BYTES, lambda: self.debt.size_bytes)
-        metrics.gauge(metric_families.MERGE_DEBT_AGE, lambda: self.debt.oldest_sec(_now_sec()))
+        metrics.gauge(metric_families.MERGE_DEBT_AGE, lambda: self.debt.oldest_sec(self._now_sec()))
 
     async def run(self) -> None:
         """Merge until cancelled."""
@@ -206,7 +208,7 @@ class Merger:
             self._lanes.spawn(self._in_lane(window), "merge segments")
 
     def _at_once(self) -> int:
-        wanted = merges_at_once(self.debt.segments, self.debt.oldest_sec(_now_sec()), self._most)
+        wanted = merges_at_once(self.debt.segments, self.debt.oldest_sec(self._now_sec()), self._most)
         return min(wanted, self._pressure.allowed)
 
     async def _in_lane(self, window: Window[Partition]) -> None:
@@ -263,6 +265,5 @@ class Merger:
     def _failed(self, planned: _Planned, problem: Exception) -> None:
         self._note(self._work.report(planned.owner, problem))
 
-
-def _now_sec() -> float:
-    return clocks.steady_ms() / 1000
+    def _now_sec(self) -> float:
+        return self._steady_ms() / 1000

@@ -121,7 +121,9 @@ class SegmentLife:
             ItemFailures(BackgroundWork.SEALING, metrics.background_failures),
         )
         logs.subscribe_led(self.sealer.claimed)
-        self.merger = Merger(objects, logs, checkpointer, self._removals, settings, metrics, index_version)
+        self.merger = Merger(
+            objects, logs, checkpointer, self._removals, settings, metrics, index_version, steady_ms
+        )
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
         """The background loops, by name; they run as long as the broker does."""

@@ -5,10 +5,9 @@ nothing has changed; from then on nothing names the sources (docs/decisions/0016
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakKeyDictionary
 
-from kafscale import clocks
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log import checkpointer as checkpoints
@@ -30,7 +29,8 @@ def is_unchanged(found: Sequence[SegmentReference], sources: Sequence[SegmentRef
 class SegmentSwap:
     """Swaps references in the records of partitions that this broker leads."""
 
-    def __init__(self, logs: LogManager, checkpointer: Checkpointer) -> None:
+    def __init__(self, logs: LogManager, checkpointer: Checkpointer, steady_ms: Callable[[], int]) -> None:
+        self._steady_ms = steady_ms
         self._logs = logs
         self._checkpointer = checkpointer
         self._listed_ms: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
@@ -78,7 +78,7 @@ class SegmentSwap:
 
         A busy partition is merged every few seconds, and a listing costs as much as an upload.
         """
-        now_ms = clocks.steady_ms()
+        now_ms = self._steady_ms()
         listed_ms = self._listed_ms.get(partition)
         if listed_ms is not None and now_ms - listed_ms < checkpoints.SUPERSEDED_GRACE_MS:
             return False

@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from kafscale.clocks import Clocks
 from kafscale.formats.journal_entry import EntrySlice, SliceProducer
 from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log.journal.broker_journal import BrokerJournal
@@ -60,7 +61,7 @@ class Flusher:
         self,
         policy: FlushPolicy,
         budget: MemoryBudget,
-        now_ms: Callable[[], int],
+        clocks: Clocks,
         metrics: Metrics,
         gap_guard: ProducerGapGuard,
         make_room: MakeRoom,
@@ -69,13 +70,13 @@ class Flusher:
     ) -> None:
         self._policy = policy
         self._budget = budget
-        self._now_ms = now_ms
+        self._now_ms, self._steady_sec = clocks.now_ms, clocks.steady_sec
         self._metrics = metrics
         self._gap_guard = gap_guard
         self._make_room = make_room
         self._on_published = on_published
         self._index_version = index_version
-        self._pacer = FlushPacer(policy, time.monotonic())
+        self._pacer = FlushPacer(policy, self._steady_sec())
         self._waiting = WaitingPartitions()
         self._is_urgent = False
         self._timer: asyncio.TimerHandle | None = None
@@ -140,7 +141,7 @@ class Flusher:
             batches=self._waiting.batches,
             is_urgent=self._is_urgent or self._draining or not self._budget.has_room,
         )
-        return self._pacer.delay_sec(waiting, len(self._flushes), time.monotonic(), self._now_ms())
+        return self._pacer.delay_sec(waiting, len(self._flushes), self._steady_sec(), self._now_ms())
 
     # --- one flush
 
@@ -148,7 +149,7 @@ class Flusher:
         self._is_urgent = False
         taken = self._take()
         if taken:
-            self._metrics.journal.waited_for_budget(self._pacer.began(time.monotonic()))
+            self._metrics.journal.waited_for_budget(self._pacer.began(self._steady_sec()))
             flush = self._flushes.spawn(self._run(*taken), "flush")
             # After the owner's own: there is a place for another one by then.
             flush.add_done_callback(self._ended)
@@ -156,7 +157,7 @@ class Flusher:
     def _ended(self, flush: asyncio.Task[int]) -> None:
         """The flush ended, with so many batches that were acknowledged."""
         if not flush.cancelled() and flush.exception() is None:
-            self._pacer.ended(flush.result(), self._waiting.batches, time.monotonic())
+            self._pacer.ended(flush.result(), self._waiting.batches, self._steady_sec())
         self._consider()
 
     def _take(self) -> tuple[BrokerJournal, list[tuple[Partition, PartitionLog]]] | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kafscale import clocks
+from kafscale.clocks import SYSTEM, Clocks
 from kafscale.log.writing import flush_pacer
 from kafscale.log.writing.flush_pacer import FlushPacer
 from tests.support import wire
@@ -19,10 +19,11 @@ MIB = 1024 * 1024
 class Clock:
     """The machine's clock, which somebody sets."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.offset_ms = 0
-        real_now_ms = clocks.now_ms
-        monkeypatch.setattr(clocks, "now_ms", lambda: real_now_ms() + self.offset_ms)
+
+    def now_ms(self) -> int:
+        return SYSTEM.now_ms() + self.offset_ms
 
 
 @on_uvloop
@@ -149,11 +150,12 @@ async def test_closing_ends_what_is_in_flight_and_begins_nothing() -> None:
 
 @pytest.mark.parametrize("set_by_ms", [-AN_HOUR_MS, AN_HOUR_MS, -300_000 * AN_HOUR_MS])
 @on_uvloop
-async def test_a_clock_that_is_set_does_not_hold_records_back(
-    set_by_ms: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = Clock(monkeypatch)
-    async with in_process_broker(flush_interval_ms=150) as broker, broker.connect() as client:
+async def test_a_clock_that_is_set_does_not_hold_records_back(set_by_ms: int) -> None:
+    clock = Clock()
+    async with (
+        in_process_broker(clocks=Clocks(now_ms=clock.now_ms), flush_interval_ms=150) as broker,
+        broker.connect() as client,
+    ):
         topic = await broker.create_topic(partitions=2)
         await client.send_produce(topic, {0: wire.batch([b"before"])}, acks=0)
         log = broker.partition(topic).log
