@@ -39,7 +39,8 @@ from kafscale.clocks import SYSTEM, Clocks
 
 _SEC: Final = 1_000_000_000
 _MOST_SEC: Final = 100 * 366 * 24 * 3600
-_TURNS_OF_CLIENTS: Final = 1000  # between two steps, while they keep the loop busy
+_BUSY_TURNS: Final = 10_000
+_TURN_WITH_NOTHING_LEFT: Final = 500
 _SHORT_STEP_SEC: Final = 0.001
 _LOOK_AGAIN_SEC: Final = 0.05
 _STEPS: Final = 1000
@@ -122,8 +123,9 @@ class _WalkingSelector(selectors.DefaultSelector):
         if is_idle and self._jobs_in_threads:
             # Their results come at the time at which they were asked for.
             return super().select(_LOOK_AGAIN_SEC if timeout is None else min(timeout, _LOOK_AGAIN_SEC))
-        self._busy_turns += 1
-        if is_idle or self._busy_turns > _TURNS_OF_CLIENTS:
+        # Clients that keep the loop busy do not hold the clock up.
+        self._busy_turns += 1 if timeout == 0 else _TURN_WITH_NOTHING_LEFT
+        if is_idle or self._busy_turns >= _BUSY_TURNS:
             self._busy_turns = 0
             if not self._walk.step(_SHORT_STEP_SEC if timeout == 0 else timeout):
                 self._walk.arrived()

@@ -134,11 +134,11 @@ def test_busy_clients_do_not_hold_the_clock_up() -> None:
             here.setblocking(False)
             there.setblocking(False)
 
-            async def pass_on(source: socket.socket, target: socket.socket) -> None:
+            async def echo(end: socket.socket) -> None:
                 while True:
-                    await loop.sock_sendall(target, await loop.sock_recv(source, 1))
+                    await loop.sock_sendall(end, await loop.sock_recv(end, 1))
 
-            talking = [asyncio.create_task(pass_on(*pair)) for pair in ((here, there), (there, here))]
+            talking = [asyncio.create_task(echo(end)) for end in (here, there)]
             await loop.sock_sendall(here, b"x")
             await asyncio.sleep(0)
             await loop.advance_async(1)
