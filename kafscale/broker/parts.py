@@ -6,6 +6,7 @@ Who starts and stops them, and in which order: `broker_process`.
 
 import random
 import uuid
+from collections.abc import Callable
 from functools import partial
 
 from kafscale.broker.security import apply_quotas, open_sasl, open_tls, open_token_keys
@@ -52,6 +53,7 @@ from kafscale.security.audit import Audit
 from kafscale.security.authorizer import Authorizer
 from kafscale.security.client_quotas import ClientQuotas
 from kafscale.security.rates import Windows
+from kafscale.server.connection_host import RequestDispatcher
 from kafscale.server.dispatcher import Dispatcher
 from kafscale.server.listener import Listener
 from kafscale.serving.batch_opener import BatchOpener
@@ -80,6 +82,10 @@ def new_journal_id() -> str:
     return uuid.uuid4().hex
 
 
+AroundDispatcher = Callable[[RequestDispatcher, ClusterView], RequestDispatcher]
+"""Puts something between the connections and the dispatcher, in a broker of tests."""
+
+
 class BasicParts:
     """The ways to the stores, the registration, the memory and the sockets. Nothing of it runs yet."""
 
@@ -95,8 +101,10 @@ class BasicParts:
         start: StartProgress | None = None,
         shared_cost: SharedCost = unshared,
         clocks: Clocks = SYSTEM,
+        around_dispatcher: AroundDispatcher | None = None,
     ) -> None:
         self.clocks = clocks
+        self.around_dispatcher = around_dispatcher
         self.start = start or StartProgress(clocks.steady_ms)
         health.set_starting(self.start.reason)
         self.settings = settings
@@ -316,9 +324,11 @@ class ServingParts:
             unrenewed_ms=basics.registration.unrenewed_ms,
         )
 
-    def dispatcher(self) -> Dispatcher:
+    def dispatcher(self) -> RequestDispatcher:
         """The dispatcher of this broker's connections."""
-        return Dispatcher(self.services())
+        dispatcher = Dispatcher(self.services())
+        around = self._basics.around_dispatcher
+        return dispatcher if around is None else around(dispatcher, self.view)
 
 
 def _health_keys(settings: Settings) -> list[str]:

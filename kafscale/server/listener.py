@@ -22,8 +22,12 @@ from kafscale.security.quota_rules import plain_address
 from kafscale.security.rates import Windows
 from kafscale.security.sasl_service import SaslService
 from kafscale.server.connection import Connection
-from kafscale.server.connection_host import ConnectionGate, GatedConnection, HostedConnection
-from kafscale.server.dispatcher import Dispatcher
+from kafscale.server.connection_host import (
+    ConnectionGate,
+    GatedConnection,
+    HostedConnection,
+    RequestDispatcher,
+)
 from kafscale.server.frame_lanes import share_key
 from kafscale.server.frames import FrameMemory
 from kafscale.server.sasl_gate import SaslGate
@@ -69,7 +73,7 @@ class Listener:
 
         `tls`: makes the services of a listener with TLS; None where there is none.
         """
-        self.dispatcher: Dispatcher
+        self.dispatcher: RequestDispatcher
         self.budget = budget
         self.metrics = metrics
         self.frame_max_bytes = frame_max_bytes
@@ -123,7 +127,7 @@ class Listener:
         services = self._tls(spec.protocol, self.frame_memory)
         return lambda: TlsTransport(Connection(self, spec.name, spec.protocol), services)
 
-    async def start(self, dispatcher: Dispatcher, sasl: SaslService | None = None) -> None:
+    async def start(self, dispatcher: RequestDispatcher, sasl: SaslService | None = None) -> None:
         """Accept clients at the bound addresses. `sasl`: for those of listeners with SASL."""
         self.dispatcher = dispatcher
         self._sasl = sasl

@@ -22,7 +22,7 @@ from kafscale.security.principal import ANONYMOUS, Principal
 from kafscale.serving.authorized_operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kafscale.settings.broker import AuthorizerKind
 from tests.support import wire
-from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker
+from tests.support.in_process_broker import Client, InProcessBroker, dispatcher_of, in_process_broker
 
 ADMIN, ALICE, BOB = (Principal("User", name) for name in ("admin", "alice", "bob"))
 READ_ORDERS = AclBinding(
@@ -237,7 +237,7 @@ async def test_idle_answer_of_another_client_is_not_given_out() -> None:
         async with client_of(broker, ALICE) as alice, client_of(broker, BOB) as bob:
             for _ in range(3):
                 assert (await alice.fetch("orders", {0: 0}, **idle))[0].error_code == 0
-            assert len(broker.process.basics.listener.dispatcher._broker.idle_answers) == 1
+            assert len(dispatcher_of(broker)._broker.idle_answers) == 1
             denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             assert (await bob.fetch("orders", {0: 0}, **idle))[0].error_code == denied
             assert (await alice.fetch("orders", {0: 0}, **idle))[0].error_code == 0

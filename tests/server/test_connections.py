@@ -12,7 +12,7 @@ from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
-from tests.support.in_process_broker import Client, in_process_broker, until
+from tests.support.in_process_broker import Client, dispatcher_of, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 
 UNSUPPORTED_VERSION = 35
@@ -134,7 +134,7 @@ async def test_a_handler_that_fails_ends_the_connection_and_says_so(
     large: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_process_broker() as broker, broker.connect() as other, broker.connect() as client:
-        services = broker.process.basics.listener.dispatcher._broker
+        services = dispatcher_of(broker)._broker
         view, producers = services.view, services.producer_ids
         object.__setattr__(services, "view", _Broken())
         object.__setattr__(services, "producer_ids", _Broken())

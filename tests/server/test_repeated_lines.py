@@ -7,7 +7,7 @@ import pytest
 
 from kafscale.ops.line_limit import INTERVAL_SEC, RepeatedLines
 from kafscale.protocol.api_keys import ApiKey
-from tests.support.in_process_broker import in_process_broker
+from tests.support.in_process_broker import dispatcher_of, in_process_broker
 from tests.support.on_uvloop import on_uvloop
 
 
@@ -61,7 +61,7 @@ async def test_a_defect_that_a_client_can_repeat_is_logged_once(caplog: pytest.L
 
     frame = struct.pack(">ihhihi", 14, ApiKey.METADATA, 1, 1, -1, -1)
     async with in_process_broker() as broker:
-        services = broker.process.basics.listener.dispatcher._broker
+        services = dispatcher_of(broker)._broker
         view = services.view
         object.__setattr__(services, "view", Broken())
         for _ in range(5):

@@ -9,7 +9,7 @@ from kafscale.ops.metrics import ConnectionMetrics, FrameRefusal, Metrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.listeners import ListenerName, SecurityProtocol
 from kafscale.security.access import UNRESTRICTED, Access
-from kafscale.server.dispatcher import Dispatcher
+from kafscale.server.connection_host import RequestDispatcher
 from kafscale.server.mute import Mute
 from kafscale.server.reply_queue import ReplyQueue, ReplySlot
 from kafscale.serving.context import ClientSoftware
@@ -27,7 +27,7 @@ class SimulatedListener:
 
     def __init__(self, pool: object, budget: object, metrics: Metrics, **limits: object) -> None:
         self.metrics = metrics
-        self.dispatcher: Dispatcher | None = None
+        self.dispatcher: RequestDispatcher | None = None
         self._requests: dict[asyncio.Task[None], None] = {}
         self._ends: list[BrokerEnd] = []
 
@@ -35,7 +35,7 @@ class SimulatedListener:
         """See `Listener`."""
         return "broker", 9092
 
-    async def start(self, dispatcher: Dispatcher, sasl: object) -> None:
+    async def start(self, dispatcher: RequestDispatcher, sasl: object) -> None:
         """See `Listener`."""
         self.dispatcher = dispatcher
 
@@ -105,7 +105,7 @@ class BrokerEnd:
         self.mute = Mute(ConnectionMetrics(), lambda: None)
         self._client = client
         self._listener: SimulatedListener | None = None
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: RequestDispatcher | None = None
         self._replies = ReplyQueue()
         self._kept: deque[bytes] = deque()
         self._busy = False

@@ -6,6 +6,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from kafka.protocol.admin import CreateTopicsResponse
@@ -25,8 +26,11 @@ from kafscale.metadata.store import MetadataStore
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.server.dispatcher import Dispatcher
 from kafscale.settings.broker import CompressionCodec, Settings
 from kafscale.settings.kinds import Address
+from kafscale.testing.faulty_dispatcher import FaultyDispatcher
+from kafscale.testing.request_faults import RequestFaults
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.sealing import seal
@@ -257,6 +261,13 @@ class InProcessBroker:
         return name
 
 
+def dispatcher_of(broker: InProcessBroker) -> Dispatcher:
+    """What its connections hand their requests to, for a broker without faults."""
+    dispatcher = broker.process.basics.listener.dispatcher
+    assert isinstance(dispatcher, Dispatcher)
+    return dispatcher
+
+
 @contextlib.asynccontextmanager
 async def in_process_broker(
     *,
@@ -264,6 +275,7 @@ async def in_process_broker(
     objects: ControlledStore | None = None,
     stop_signal: asyncio.Event | None = None,
     clocks: Clocks = SYSTEM,
+    faults: RequestFaults | None = None,
     **settings: Any,
 ) -> AsyncIterator[InProcessBroker]:
     """A running broker. By default it flushes at once, keeps batches as they come, and reads nothing ahead.
@@ -284,7 +296,11 @@ async def in_process_broker(
     metadata = metadata or MemoryMetadataStore()
     objects = objects or ControlledStore()
     metrics, health, stop = Metrics(), Health(), stop_signal or asyncio.Event()
-    process = BrokerProcess(BasicParts(Settings(**values), metrics, health, metadata, objects, clocks=clocks))
+    around = None if faults is None else partial(FaultyDispatcher, faults)
+    parts = BasicParts(
+        Settings(**values), metrics, health, metadata, objects, clocks=clocks, around_dispatcher=around
+    )
+    process = BrokerProcess(parts)
     running = asyncio.create_task(process.run(stop))
     try:
         await until(lambda: running.done() or not health.readiness_problems(), "the broker is ready")
