@@ -2,13 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.metadata.store import (
-    Changes,
     Compare,
     KeyValue,
     MetadataStore,
@@ -16,8 +15,8 @@ from kafscale.metadata.store import (
     Snapshot,
     TransactionResult,
 )
-from kafscale.objects.object_store import ObjectInfo, ObjectStore
-from kafscale.protocol.types import Buffer
+from kafscale.objects.object_store import ObjectStore
+from kafscale.testing.store_wrappers import StoreOperation, WrappedMetadataStore, WrappedObjectStore
 
 T = TypeVar("T")
 
@@ -73,45 +72,17 @@ class Away(Fuse):
         raise StoreUnavailableError("the store is away")
 
 
-class FusedMetadataStore:
+class FusedMetadataStore(WrappedMetadataStore):
     """A metadata store behind a fuse. Watches and leases are unaffected."""
 
     def __init__(self, inner: MetadataStore, fuse: Fuse) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._fuse = fuse
 
-    @property
-    def max_operations(self) -> int:
-        return self._inner.max_operations
-
-    async def get(self, key: str) -> KeyValue | None:
-        return await self._fuse.call(lambda: self._inner.get(key))
-
-    async def range(self, prefix: str) -> Snapshot:
-        return await self._fuse.call(lambda: self._inner.range(prefix))
-
-    async def transact(
-        self, compares: Sequence[Compare], operations: Sequence[Operation]
-    ) -> TransactionResult:
-        return await self._fuse.call(lambda: self._inner.transact(compares, operations))
-
-    def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
-        return self._inner.watch(prefix)
-
-    def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
-        return self._inner.watch_key(key)
-
-    async def grant_lease(self, ttl_sec: int) -> int:
-        return await self._inner.grant_lease(ttl_sec)
-
-    async def renew_lease(self, lease: int) -> bool:
-        return await self._inner.renew_lease(lease)
-
-    async def revoke_lease(self, lease: int) -> None:
-        await self._inner.revoke_lease(lease)
-
-    async def close(self) -> None:
-        await self._inner.close()
+    async def _call(self, operation: StoreOperation, action: Callable[[], Awaitable[T]]) -> T:
+        if operation is StoreOperation.LEASE:
+            return await action()
+        return await self._fuse.call(action)
 
 
 class CountingStore(FusedMetadataStore):
@@ -136,46 +107,17 @@ class CountingStore(FusedMetadataStore):
         return await super().transact(compares, operations)
 
 
-class FusedObjectStore:
+class FusedObjectStore(WrappedObjectStore):
     """An object store whose deletions are behind a fuse."""
 
     def __init__(self, inner: ObjectStore, fuse: Fuse) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._fuse = fuse
 
-    async def put_if_absent(self, key: str, parts: Sequence[Buffer]) -> None:
-        await self._inner.put_if_absent(key, parts)
-
-    async def put_if_absent_streamed(self, key: str, chunks: AsyncIterator[Buffer], size_bytes: int) -> None:
-        await self._inner.put_if_absent_streamed(key, chunks, size_bytes)
-
-    @property
-    def max_streamed_bytes(self) -> int:
-        return self._inner.max_streamed_bytes
-
-    async def put(self, key: str, parts: Sequence[Buffer]) -> None:
-        await self._inner.put(key, parts)
-
-    async def get(self, key: str) -> bytes:
-        return await self._inner.get(key)
-
-    async def get_range(self, key: str, start: int, length: int) -> bytes:
-        return await self._inner.get_range(key, start, length)
-
-    async def read_into(self, key: str, start: int, length: int, targets: Sequence[memoryview]) -> int:
-        return await self._inner.read_into(key, start, length, targets)
-
-    async def size_bytes(self, key: str) -> int:
-        return await self._inner.size_bytes(key)
-
-    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        return self._inner.list(prefix)
-
-    async def delete(self, keys: Sequence[str]) -> None:
-        await self._fuse.call(lambda: self._inner.delete(keys))
-
-    async def close(self) -> None:
-        await self._inner.close()
+    async def _call(self, operation: StoreOperation, action: Callable[[], Awaitable[T]]) -> T:
+        if operation is not StoreOperation.DELETE:
+            return await action()
+        return await self._fuse.call(action)
 
 
 class Interruption(Fuse):

@@ -267,5 +267,5 @@ def test_clear_removes_all_orders() -> None:
     faults.clear()
     assert faults.rules == ()
     assert not fault.take()
-    with pytest.raises(TimeoutError, match="Failure of Produce has hit 0 requests"):
+    with pytest.raises(TimeoutError, match="a fault of Produce was hit 0 times after 0 s, not 1"):
         fault.wait_for_hits(timeout_sec=0)
