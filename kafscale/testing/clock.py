@@ -6,7 +6,7 @@ the offset grows until the next timer is due; that timer runs, and what follows 
 So a broker renews its lease during an hour that takes no time, and what was due at 12:01 happens before what was due
 at 12:02. Requests that arrive during a walk, and work in the loop's threads, are finished before the next step.
 
-A step is a thousandth of the walk at least, though no more than `longest_step_sec` unless no timer is due before:
+A step is a 250th of the walk at least, though no more than `longest_step_sec` unless no timer is due before:
 what a broker does every 250 ms is not done millions of times in a week. Timers of one step run in the order of their
 times.
 
@@ -43,7 +43,7 @@ _BUSY_TURNS: Final = 10_000
 _TURN_WITH_NOTHING_LEFT: Final = 500
 _SHORT_STEP_SEC: Final = 0.001
 _LOOK_AGAIN_SEC: Final = 0.05
-_STEPS: Final = 1000
+_STEPS: Final = 250
 
 LEASE_TTL_SEC: Final = 3600
 """For brokers on a loop with the default `longest_step_sec`: they renew it often enough in any walk."""

@@ -31,6 +31,7 @@ from kafscale.settings.broker import CompressionCodec, Settings
 from kafscale.settings.kinds import Address
 from kafscale.testing.faulty_dispatcher import FaultyDispatcher
 from kafscale.testing.request_faults import RequestFaults
+from kafscale.testing.store_faults import FaultyObjectStore, StoreFaults
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.sealing import seal
@@ -276,6 +277,7 @@ async def in_process_broker(
     stop_signal: asyncio.Event | None = None,
     clocks: Clocks = SYSTEM,
     faults: RequestFaults | None = None,
+    store_faults: StoreFaults | None = None,
     **settings: Any,
 ) -> AsyncIterator[InProcessBroker]:
     """A running broker. By default it flushes at once, keeps batches as they come, and reads nothing ahead.
@@ -297,8 +299,9 @@ async def in_process_broker(
     objects = objects or ControlledStore()
     metrics, health, stop = Metrics(), Health(), stop_signal or asyncio.Event()
     around = None if faults is None else partial(FaultyDispatcher, faults)
+    store = objects if store_faults is None else FaultyObjectStore(objects, store_faults)
     parts = BasicParts(
-        Settings(**values), metrics, health, metadata, objects, clocks=clocks, around_dispatcher=around
+        Settings(**values), metrics, health, metadata, store, clocks=clocks, around_dispatcher=around
     )
     process = BrokerProcess(parts)
     running = asyncio.create_task(process.run(stop))

@@ -11,6 +11,7 @@ import pytest
 
 from kafscale.testing.clock import MovableLoop
 from tests.support.waiting import PATIENCE_SEC
+from tests.testing.movable import movable, on_movable_loop
 
 AN_HOUR_SEC = 3600.0
 A_WEEK_SEC = 7 * 24 * AN_HOUR_SEC
@@ -30,49 +31,40 @@ def running_loop() -> Iterator[MovableLoop]:
         loop.close()
 
 
-def test_timers_due_meanwhile_run_in_order() -> None:
-    async def main(loop: MovableLoop) -> list[str]:
-        ran: list[str] = []
-        began_sec = loop.time()
+@on_movable_loop
+async def test_timers_due_meanwhile_run_in_order() -> None:
+    loop, ran = movable(), list[str]()
+    began_sec = loop.time()
 
-        def late() -> None:
-            ran.append("late")
-            loop.call_at(began_sec + 2700, ran.append, "set by late, before last")
+    def late() -> None:
+        ran.append("late")
+        loop.call_at(began_sec + 2700, ran.append, "set by late, before last")
 
-        loop.call_at(began_sec + 3000, ran.append, "last")
-        loop.call_at(began_sec + 2500, late)
-        loop.call_at(began_sec + 10, ran.append, "early")
-        loop.call_at(began_sec + 2 * AN_HOUR_SEC, ran.append, "not due")
-        await loop.advance_async(AN_HOUR_SEC)
-        return ran
-
-    with asyncio.Runner(loop_factory=MovableLoop) as runner:
-        loop = runner.get_loop()
-        assert isinstance(loop, MovableLoop)
-        assert runner.run(main(loop)) == ["early", "late", "set by late, before last", "last"]
+    loop.call_at(began_sec + 3000, ran.append, "last")
+    loop.call_at(began_sec + 2500, late)
+    loop.call_at(began_sec + 10, ran.append, "early")
+    loop.call_at(began_sec + 2 * AN_HOUR_SEC, ran.append, "not due")
+    await loop.advance_async(AN_HOUR_SEC)
+    assert ran == ["early", "late", "set by late, before last", "last"]
 
 
-def test_sleeps_and_timeouts_of_a_week_take_no_time() -> None:
-    async def main(loop: MovableLoop) -> None:
-        async def times_out() -> None:
-            async with asyncio.timeout(A_WEEK_SEC - 1):
-                await asyncio.Event().wait()
+@on_movable_loop
+async def test_sleeps_and_timeouts_of_a_week_take_no_time() -> None:
+    loop, began_sec = movable(), time.monotonic()
 
-        sleeping = asyncio.create_task(asyncio.sleep(A_WEEK_SEC - 1))
-        timing_out = asyncio.create_task(times_out())
-        sleeping_on = asyncio.create_task(asyncio.sleep(2 * A_WEEK_SEC))
-        await asyncio.sleep(0)
-        await loop.advance_async(A_WEEK_SEC)
-        assert sleeping.done()
-        assert isinstance(timing_out.exception(), TimeoutError)
-        assert not sleeping_on.done()
-        sleeping_on.cancel()
+    async def times_out() -> None:
+        async with asyncio.timeout(A_WEEK_SEC - 1):
+            await asyncio.Event().wait()
 
-    began_sec = time.monotonic()
-    with asyncio.Runner(loop_factory=MovableLoop) as runner:
-        loop = runner.get_loop()
-        assert isinstance(loop, MovableLoop)
-        runner.run(main(loop))
+    sleeping = asyncio.create_task(asyncio.sleep(A_WEEK_SEC - 1))
+    timing_out = asyncio.create_task(times_out())
+    sleeping_on = asyncio.create_task(asyncio.sleep(2 * A_WEEK_SEC))
+    await asyncio.sleep(0)
+    await loop.advance_async(A_WEEK_SEC)
+    assert sleeping.done()
+    assert isinstance(timing_out.exception(), TimeoutError)
+    assert not sleeping_on.done()
+    sleeping_on.cancel()
     assert time.monotonic() - began_sec < PATIENCE_SEC
 
 
@@ -102,55 +94,46 @@ def test_advances_of_two_threads_add_up() -> None:
         assert loop.offset_sec == pytest.approx(500)
 
 
-def test_walk_waits_for_work_in_threads() -> None:
+@on_movable_loop
+async def test_walk_waits_for_work_in_threads() -> None:
     """Its result must not seem to have taken an hour."""
+    loop = movable()
+    may_end = threading.Event()
 
-    async def main(loop: MovableLoop) -> None:
-        may_end = threading.Event()
+    async def work() -> float:
+        began_sec = loop.time()
+        await asyncio.to_thread(may_end.wait, PATIENCE_SEC)
+        return loop.time() - began_sec
 
-        async def work() -> float:
-            began_sec = loop.time()
-            await asyncio.to_thread(may_end.wait, PATIENCE_SEC)
-            return loop.time() - began_sec
+    working = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    walking = asyncio.create_task(loop.advance_async(AN_HOUR_SEC))
+    loop.call_later(0.01, may_end.set)
+    await walking
+    assert working.done()
+    assert await working < AN_HOUR_SEC
 
-        working = asyncio.create_task(work())
+
+@on_movable_loop
+async def test_busy_clients_do_not_hold_the_clock_up() -> None:
+    loop = movable()
+    here, there = socket.socketpair()
+    with here, there:
+        here.setblocking(False)
+        there.setblocking(False)
+
+        async def echo(end: socket.socket) -> None:
+            while True:
+                await loop.sock_sendall(end, await loop.sock_recv(end, 1))
+
+        talking = [asyncio.create_task(echo(end)) for end in (here, there)]
+        await loop.sock_sendall(here, b"x")
         await asyncio.sleep(0)
-        walking = asyncio.create_task(loop.advance_async(AN_HOUR_SEC))
-        loop.call_later(0.01, may_end.set)
-        await walking
-        assert working.done()
-        assert await working < AN_HOUR_SEC
-
-    with asyncio.Runner(loop_factory=MovableLoop) as runner:
-        loop = runner.get_loop()
-        assert isinstance(loop, MovableLoop)
-        runner.run(main(loop))
-
-
-def test_busy_clients_do_not_hold_the_clock_up() -> None:
-    async def main(loop: MovableLoop) -> None:
-        here, there = socket.socketpair()
-        with here, there:
-            here.setblocking(False)
-            there.setblocking(False)
-
-            async def echo(end: socket.socket) -> None:
-                while True:
-                    await loop.sock_sendall(end, await loop.sock_recv(end, 1))
-
-            talking = [asyncio.create_task(echo(end)) for end in (here, there)]
-            await loop.sock_sendall(here, b"x")
-            await asyncio.sleep(0)
-            await loop.advance_async(1)
-            for task in talking:
-                assert not task.done()
-                task.cancel()
-            await asyncio.wait(talking)
-
-    with asyncio.Runner(loop_factory=MovableLoop) as runner:
-        loop = runner.get_loop()
-        assert isinstance(loop, MovableLoop)
-        runner.run(main(loop))
+        await loop.advance_async(1)
+        for task in talking:
+            assert not task.done()
+            task.cancel()
+        await asyncio.wait(talking)
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf"), 1e12])
@@ -161,15 +144,11 @@ def test_illegal_duration_is_named(seconds: float) -> None:
         assert loop.offset_sec == 0
 
 
-def test_advance_in_the_loops_own_thread_is_refused() -> None:
-    async def main(loop: MovableLoop) -> None:
-        with pytest.raises(RuntimeError, match="use `await advance_async"):
-            loop.advance(1)
-
-    with asyncio.Runner(loop_factory=MovableLoop) as runner:
-        loop = runner.get_loop()
-        assert isinstance(loop, MovableLoop)
-        runner.run(main(loop))
+@on_movable_loop
+async def test_advance_in_the_loops_own_thread_is_refused() -> None:
+    loop = movable()
+    with pytest.raises(RuntimeError, match="use `await advance_async"):
+        loop.advance(1)
 
 
 def test_advance_of_a_loop_that_does_not_run_moves_it() -> None:

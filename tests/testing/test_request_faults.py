@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from kafka.protocol.admin import CreateTopicsResponse
@@ -11,30 +10,13 @@ from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 from kafka.protocol.producer import ProduceResponse
 
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.testing.clock import MovableLoop
 from kafscale.testing.request_faults import RequestFaults
 from tests.support import wire
 from tests.support.in_process_broker import Client, ConnectionEndedError, InProcessBroker, in_process_broker
 from tests.support.topics import create_topics_request
+from tests.testing.movable import movable, on_movable_loop
 
 NOT_LEADER = ErrorCode.NOT_LEADER_OR_FOLLOWER
-
-
-def on_movable_loop(test: Callable[[], Any]) -> Callable[[], None]:
-    """Run the coroutine on a loop whose time can be moved."""
-
-    def run() -> None:
-        with asyncio.Runner(loop_factory=MovableLoop) as runner:
-            runner.run(test())
-
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    return run
-
-
-def movable() -> MovableLoop:
-    loop = asyncio.get_running_loop()
-    assert isinstance(loop, MovableLoop)
-    return loop
 
 
 async def stored(broker: InProcessBroker, topic: str = "topic", partition: int = 0) -> int:
