@@ -24,7 +24,7 @@ TopicName = Callable[[uuid.UUID], str | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedPart:
-    """What of a request fails: all of it, or one topic, or one partition of it."""
+    """The part of a request that fails: all of it, or one topic, or one partition of it."""
 
     error: ErrorCode
     topic: str | None = None

@@ -206,7 +206,7 @@ APIS: Final = frozenset(WHOLE_ANSWER) | frozenset(_BY_API)
 
 
 def carrier_of(api: ApiKey, version: int) -> Carrier | None:
-    """What carries the errors of the things that a request names; None where it has one for the request."""
+    """The array with errors of the things that a request names; None where it has one for the request."""
     found = None
     for since, carrier in _BY_API.get(api, ()):
         if version >= since:

@@ -100,7 +100,7 @@ class FaultyDispatcher:
     def _fail(
         self, failure: Failure, asked: _Asked, requester: Requester
     ) -> Callable[[], Awaitable[None] | None] | None:
-        """What is to be done; None if the failure does not concern the request."""
+        """The call that answers; None if the failure does not concern the request."""
         api, version = asked.api, asked.version
         if has_whole_error(api, version, failure.error):
             if not failure.take():

@@ -13,7 +13,7 @@ from kafscale.serving.request_throttle import RequestThrottle
 
 
 class RepliesBehind(Requester):
-    """A connection whose next replies pass through `wrap` on their way."""
+    """A connection whose next replies pass through `wrap`."""
 
     def __init__(self, requester: Requester, wrap: Callable[[ReplySlot], ReplySlot]) -> None:
         self._behind = requester
@@ -37,7 +37,7 @@ class RepliesBehind(Requester):
 
 
 class SlotBehind(ReplySlot):
-    """A reply's place in front of the connection's own. Subclasses say what becomes of the answer."""
+    """A reply's place in front of the connection's own. Subclasses decide about the answer."""
 
     __slots__ = ("_slot",)
 

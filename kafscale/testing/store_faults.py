@@ -57,7 +57,7 @@ class StoreFaults(Faults[StoreFault]):
         self.name = name
 
     def outage(self) -> StoreFault:
-        """Let no call reach the store: it fails as one that nobody answers, until the block ends.
+        """Let no call reach the store: it fails as against an unreachable one, until the block ends.
 
         What producers send meanwhile is not acknowledged; once the store is back, brokers store it, or producers
         have sent it again. Watches of a metadata store go on: nothing changes meanwhile but leases that end.

@@ -1,4 +1,4 @@
-"""Stores in front of others: every call goes through one method, which decides what becomes of it."""
+"""Stores in front of others: every call goes through one method, which decides about it."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from enum import StrEnum
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class StoreOperation(StrEnum):
-    """What a call of a store does."""
+    """The kinds of calls."""
 
     READ = "read"
     WRITE = "write"

@@ -263,7 +263,7 @@ class InProcessBroker:
 
 
 def dispatcher_of(broker: InProcessBroker) -> Dispatcher:
-    """What its connections hand their requests to, for a broker without faults."""
+    """The dispatcher of its connections, for a broker without faults."""
     dispatcher = broker.process.basics.listener.dispatcher
     assert isinstance(dispatcher, Dispatcher)
     return dispatcher

@@ -100,6 +100,23 @@ async def test_committed_offsets_expire() -> None:
 
 
 @on_movable_loop
+async def test_state_of_idle_producers_expires() -> None:
+    async with moved_broker() as broker, broker.connect() as client:
+        await broker.create_topic()
+        partition, checkpointer = broker.partition("topic"), broker.process.serving.log_parts.checkpointer
+        part = await client.produce(
+            "topic", 0, wire.batch([b"x"], producer_id=7, producer_epoch=0, sequence=0)
+        )
+        assert part.error_code == 0
+        known = []
+        for _ in range(2):
+            await checkpointer.write(partition, partition.log, partition.references)
+            known.append([producer.producer_id for producer in partition.log.producers.published()])
+            await movable().advance_async(A_DAY_SEC + 1)
+        assert known == [[7], []]
+
+
+@on_movable_loop
 async def test_broker_keeps_its_lease_in_a_long_walk() -> None:
     metadata = MemoryStore()
     async with moved_broker(metadata=metadata) as broker, broker.connect() as client:
