@@ -32,8 +32,8 @@ import selectors
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
-from typing import Any, Final, TypeVarTuple, Unpack
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar, TypeVarTuple, Unpack
 
 from kafscale.clocks import SYSTEM, Clocks
 
@@ -48,6 +48,7 @@ _STEPS: Final = 250
 LEASE_TTL_SEC: Final = 3600
 """For brokers on a loop with the default `longest_step_sec`: they renew it often enough in any walk."""
 
+T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 
@@ -151,6 +152,7 @@ class MovableLoop(asyncio.SelectorEventLoop):
     def __init__(self, longest_step_sec: float = LEASE_TTL_SEC / 4) -> None:
         self._walk = _Walk(longest_step_sec)
         self._walking = _WalkingSelector(self._walk)
+        self._worker = threading.local()
         super().__init__(self._walking)
         self.clocks = self._make_clocks()
 
@@ -166,15 +168,11 @@ class MovableLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         """Let this much time pass at once; returns when all that was due meanwhile has happened.
 
-        For any thread but the loop's own, which would wait for itself: that one awaits `advance_async`. Raises
-        `ValueError` for a duration that is negative or longer than a hundred years, `RuntimeError` in the loop's
-        thread, and when the loop is closed meanwhile.
+        For any thread but the loop's own and those that work for it, which would wait for themselves: there,
+        await `advance_async`. Raises `ValueError` for a duration that is negative or longer than a hundred years,
+        `RuntimeError` in such a thread, and when the loop is closed meanwhile.
         """
-        try:
-            running = asyncio.get_running_loop()
-        except RuntimeError:
-            running = None
-        if running is self:
+        if self in (_running_loop(), getattr(self._worker, "loop", None)):
             raise RuntimeError("advance() would wait for its own thread: use `await advance_async(...)` here")
         self._begin(seconds).result()
 
@@ -186,7 +184,10 @@ class MovableLoop(asyncio.SelectorEventLoop):
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], Any], *args: *Ts
     ) -> "asyncio.Future[Any]":
         """See `asyncio`. A walk waits for its end."""
-        future = super().run_in_executor(executor, func, *args)
+        if executor is None or isinstance(executor, ThreadPoolExecutor):
+            future = super().run_in_executor(executor, self._work, func, *args)
+        else:
+            future = super().run_in_executor(executor, func, *args)
         self._walking.job_begun()
         future.add_done_callback(self._walking.job_ended)
         return future
@@ -195,6 +196,13 @@ class MovableLoop(asyncio.SelectorEventLoop):
         """See `asyncio`. Who waits in `advance` gets a `RuntimeError`."""
         super().close()
         self._walk.give_up()
+
+    def _work(self, func: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        self._worker.loop = self
+        try:
+            return func(*args)
+        finally:
+            self._worker.loop = None
 
     def _begin(self, seconds: float) -> "Future[None]":
         if not 0 <= seconds <= _MOST_SEC:
@@ -223,3 +231,11 @@ class MovableLoop(asyncio.SelectorEventLoop):
             return SYSTEM.boot_ms() + walk.offset_ns // 1_000_000
 
         return Clocks(now_ms=now_ms, steady_ms=steady_ms, steady_sec=self.time, boot_ms=boot_ms)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop of this thread."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -149,6 +149,9 @@ async def test_advance_in_the_loops_own_thread_is_refused() -> None:
     loop = movable()
     with pytest.raises(RuntimeError, match="use `await advance_async"):
         loop.advance(1)
+    with pytest.raises(RuntimeError, match="use `await advance_async"):
+        await asyncio.to_thread(loop.advance, 1)
+    assert loop.offset_sec == 0
 
 
 def test_advance_of_a_loop_that_does_not_run_moves_it() -> None:
