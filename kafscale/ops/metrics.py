@@ -366,6 +366,9 @@ class Metrics:
         self.series_readings[family.name] = read
 
 
+_TABLE: Final = {family.name: family for family in families.FAMILIES}
+
+
 def _check_gauge(family: Family) -> None:
-    if family.type is not MetricType.GAUGE or family not in families.FAMILIES:
+    if family.type is not MetricType.GAUGE or family != _TABLE.get(family.name):
         raise ValueError(f"{family.name} is not a gauge of metric_families.FAMILIES")
