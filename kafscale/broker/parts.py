@@ -7,7 +7,7 @@ Who starts and stops them, and in which order: `broker_process`.
 import random
 import uuid
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 
 from kafscale.broker.security import apply_quotas, open_sasl, open_tls, open_token_keys
 from kafscale.broker.stores import journal_place
@@ -277,8 +277,9 @@ class ServingParts:
         self.logs.register_gauges(basics.metrics)
         gauge(metric_families.PARTITIONS_OFFLINE, view.offline_partition_count)
 
+    @cached_property
     def services(self) -> Broker:
-        """The parts that handlers use."""
+        """The parts that handlers use: the same for every connection."""
         basics, view = self._basics, self.view
         read_replicas = ReadReplicas(view)
         return Broker(
@@ -326,7 +327,7 @@ class ServingParts:
 
     def dispatcher(self) -> RequestDispatcher:
         """The dispatcher of this broker's connections."""
-        dispatcher = Dispatcher(self.services())
+        dispatcher = Dispatcher(self.services)
         around = self._basics.around_dispatcher
         return dispatcher if around is None else around(dispatcher, self.view)
 

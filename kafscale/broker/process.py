@@ -49,6 +49,7 @@ class BrokerProcess:
         self.serving: ServingParts  # from when this broker is registered
         self._shown: ServingBroker | None = None
         self.listeners: dict[ListenerName, Address] = {}
+        self.ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._staying_registered: asyncio.Task[None] | None = None
         self._ended = asyncio.Event()
@@ -149,6 +150,7 @@ class BrokerProcess:
             self._keep_running(serving.token_keys.run(), "token keys")
         await basics.listener.start(serving.dispatcher(), serving.sasl)
         basics.health.set_ready()
+        self.ready.set()
         self._shown = serving.shown()
         # Not before: what is behind with merging or retention is no reason to keep clients waiting.
         for name, work in serving.log_parts.work().items():

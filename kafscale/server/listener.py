@@ -247,6 +247,12 @@ class Listener:
         """Wait until the last client has gone."""
         await self._no_connections.wait()
 
+    def abort(self) -> None:
+        """Stop listening and end every connection at once, as the system does with those of a killed process."""
+        for connection in list(self._connections):
+            connection.abort()
+        self.stop_accepting()
+
     async def close(self) -> None:
         """Close every connection when its written replies have left, and cancel the requests in flight."""
         for connection in list(self._connections):

@@ -166,7 +166,7 @@ async def test_old_segments_are_not_deleted_from_a_recreated_topic(monkeypatch: 
         await broker.seal(TOPIC)
         deletion = broker.process.serving.segment_life.record_deletion
         assert await deletion.delete_before(broker.partition(TOPIC), record_deletion.HIGH_WATERMARK) == 1
-        topics = broker.process.serving.services().topics
+        topics = broker.process.serving.services.topics
         await topics.delete(TOPIC, timeout_ms=PATIENCE_MS)
         await broker.create_topic(TOPIC)
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0

@@ -67,7 +67,7 @@ async def test_retention_goes_on_behind_a_record_too_large_to_write(
             return await write(partition, log, change)
 
         monkeypatch.setattr(records, "write", refused)
-        await broker.process.serving.services().topics.alter_configs(
+        await broker.process.serving.services.topics.alter_configs(
             TOPIC, lambda _: {"retention.ms": "1000"}, timeout_ms=PATIENCE_MS
         )
         others = [broker.partition(TOPIC, index) for index in (0, 2)]

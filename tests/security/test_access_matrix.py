@@ -68,7 +68,7 @@ class World:
         await self._create(principal, rules, Permission.DENY)
 
     async def _create(self, principal: Principal, rules: Collection[Rule], permission: Permission) -> None:
-        acls = self.broker.process.serving.services().acls
+        acls = self.broker.process.serving.services.acls
         assert acls is not None
         await acls.create(
             [

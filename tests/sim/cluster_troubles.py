@@ -240,7 +240,7 @@ class Troubles:
 
         The handler of DeleteTopics looks the name up at once, and means that topic and no later one of the name.
         """
-        services = broker.broker.serving.services()
+        services = broker.broker.serving.services
         topics, record = services.topics, services.view.topic(name)
         new = NewTopic(name=name, partition_count=self._cluster.plan.topics[name])
 

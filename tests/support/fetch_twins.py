@@ -92,7 +92,7 @@ class Twins:
     _correlation_id: int = 0
 
     def __post_init__(self) -> None:
-        services = self.broker.process.serving.services()
+        services = self.broker.process.serving.services
         self.answers = SpiedAnswers(services.view, services.logs)
         self.deadlines = SteadyDeadlines()
         services = dataclasses.replace(services, deadlines=self.deadlines)
