@@ -20,7 +20,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs clean
+.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs examples clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -147,5 +147,13 @@ bench-lake: $(BIN)/.develop setup-spark ## reads into Spark beside Spark's own K
 docs: $(BIN)/.develop ## rewrite the generated parts of the documents
 	$(BIN)/python -m scripts.generate_docs
 
+$(VENV)-notebook/.installed: pyproject.toml | $(BIN)/.develop
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-notebook
+	$(BIN)/uv pip install --quiet --python $(VENV)-notebook/bin/python --requirements pyproject.toml --extra arrow --group notebook
+	@touch $@
+
+examples: $(VENV)-notebook/.installed ## execute the notebooks in examples/notebook, from their sources: half a minute
+	PYTHONPATH=. $(VENV)-notebook/bin/python -m scripts.build_notebooks
+
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf $(VENV) $(VENV)-notebook .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

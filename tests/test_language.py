@@ -9,8 +9,8 @@ from typing import Final
 from scripts.generate_docs import ROOT
 from tests.docs.pages import PAGES
 
-PACKAGES: Final = ("kafscale", "spark_jobs", "scripts", "bench", "tests")
-_PROSE: Final = ("kafscale", "spark_jobs", "scripts", "bench")
+PACKAGES: Final = ("kafscale", "spark_jobs", "scripts", "bench", "tests", "examples")
+_PROSE: Final = ("kafscale", "spark_jobs", "scripts", "bench", "examples")
 
 _OPENING = re.compile(r"(?:What|Whether)\b")
 _MAY_OPEN = re.compile(r'"""(?:What|Whether)\b')

@@ -10,6 +10,7 @@ PAGES: Final = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("*.md")),
 ]
 
 _FENCE = re.compile(r"^```.*?^```", flags=re.MULTILINE | re.DOTALL)

@@ -10,7 +10,17 @@ import pytest
 from scripts.generate_docs import ROOT
 from tests.docs.pages import PAGES, anchors, links, page_name
 
-NAMES_PAGES = ("kafscale", "pyspark_kafscale", "spark_jobs", "scripts", "bench", "tests", "deploy", "docs")
+NAMES_PAGES = (
+    "kafscale",
+    "pyspark_kafscale",
+    "spark_jobs",
+    "scripts",
+    "bench",
+    "tests",
+    "deploy",
+    "docs",
+    "examples",
+)
 """Folders whose files may name pages of the project."""
 TEXT = frozenset({".py", ".md", ".toml", ".yaml", ".yml", ".tpl", ".txt", ".java", ".go", ".js", ".xml"})
 NAMES = frozenset({"Makefile", "Dockerfile"})
