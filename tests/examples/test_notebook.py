@@ -40,7 +40,7 @@ def percent_source(cells: list[dict[str, Any]]) -> str:
 
 
 def without_blank_lines(text: str) -> str:
-    """What the formatter adds between a function and the next cell is no difference."""
+    """The formatter adds some between a function and the next cell; they are no difference."""
     return re.sub(r"\n{3,}", "\n\n", text).strip()
 
 
