@@ -28,7 +28,14 @@ def execute(source: Path) -> str:
     notebook = jupytext.read(source)
     # The kernel warns of its own connection, which only this machine reaches.
     quiet = ["--log-level=ERROR"]
-    NotebookClient(notebook, timeout=CELL_TIMEOUT_SEC, kernel_name="python3", extra_arguments=quiet).execute()
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT_SEC,
+        kernel_name="python3",
+        extra_arguments=quiet,
+        coalesce_streams=True,  # Two prints may come as one output or as two.
+    )
+    client.execute()
     _make_stable(notebook)
     return str(jupytext.writes(notebook, fmt="ipynb"))
 

@@ -253,7 +253,7 @@ axes.set_xticks([3, 10, 30, 100, 300], ["3", "10", "30", "100", "300"])
 axes.set_xlim(3, 400)
 axes.minorticks_off()
 axes.set(title="Amounts by country", xlabel="amount of an order (EUR, logarithmic)", ylabel="orders")
-axes.legend(loc="upper right", fontsize=9)
+axes.legend(loc="upper left", fontsize=9)
 plt.show()
 
 # %% [markdown]
