@@ -23,7 +23,8 @@ they need one clock.
 
 Clients stay in real time. A member of a consumer group that does not heartbeat while the clock passes its session
 timeout is removed, as in Kafka; a client that still runs joins again. To keep a live member, advance by less than its
-session timeout, and wait for a heartbeat between two advances.
+session timeout, and wait for a heartbeat between two advances. Records have the time of their client: once the clock
+is ahead by more than a topic's retention, new ones are old already, unless the topic has LogAppendTime.
 """
 
 import asyncio
