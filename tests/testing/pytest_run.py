@@ -12,6 +12,7 @@ _INI = """[pytest]
 filterwarnings =
     error
     ignore:(read|open)_text is deprecated:DeprecationWarning
+    ignore:Module already imported so cannot be rewritten
 asyncio_mode = auto
 asyncio_default_fixture_loop_scope = function
 """
