@@ -24,9 +24,12 @@ DOCKERFILE = PROJECT / "Dockerfile"
 USER = 10001
 VOLUME = "/var/lib/kafscale"
 # What is laid over the base image, which has some 125 MB itself.
-MOST_BYTES = 100_000_000
+MOST_BYTES = 110_000_000
 # Of Debian's smallest image: glibc, and what its package manager needs.
 OF_THE_BASE = re.compile(r"(libc|libm|libdl|librt|libutil|libpthread|libgcc_s|libstdc\+\+)\.so\.\d|ld-linux")
+
+NOT_IN_IT = ("llvmlite", "numba", "numpy", "pyarrow", "pyiceberg", "pytest")
+"""Of the extras `arrow` and `iceberg`, and of the plugin for tests."""
 
 pytestmark = [
     pytest.mark.timeout(1800),
@@ -95,13 +98,17 @@ def test_every_command_answers(image: Image) -> None:
 
 
 def test_every_module_of_it_can_be_imported(image: Image) -> None:
-    """The operator's as well: what one of them needs is in the image."""
-    program = (
-        "import importlib, kafscale, pkgutil\n"
-        "for one in pkgutil.walk_packages(kafscale.__path__, 'kafscale.'):\n"
-        "    if not one.name.endswith('__main__'):\n"
-        "        print(importlib.import_module(one.name).__name__)\n"
-    )
+    """The operator's as well: what one of them needs is in the image, but for extras that have no place in a pod."""
+    program = f"""
+import importlib, kafscale, pkgutil
+for one in pkgutil.walk_packages(kafscale.__path__, "kafscale."):
+    if not one.name.endswith("__main__"):
+        try:
+            print(importlib.import_module(one.name).__name__)
+        except ModuleNotFoundError as missing:
+            if (missing.name or "").partition(".")[0] not in {NOT_IN_IT}:
+                raise
+"""
     found = lines(image, "python", "-c", program)
     assert {"kafscale.broker.app", "kafscale.operator.pods.command", "kafscale.ops.health_check"} <= set(
         found
