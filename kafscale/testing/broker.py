@@ -164,7 +164,42 @@ class AsyncTopics:
         self.rebalance = elsewhere(home.rebalance)
 
 
-class KafkaBroker(Topics, Troubles):
+class StartedTopics(Topics):
+    """Topics of brokers that are started and stopped by these methods, or by a `with` block."""
+
+    def start(self) -> Self:
+        """Start all brokers, with empty stores; returns once they serve clients. Raises `StartupError`."""
+        self._home.start()
+        return self
+
+    def stop(self) -> None:
+        """Stop all of them; everything that was stored is gone. No error if they do not run."""
+        self._home.stop()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return self.start()  # Milliseconds: a thread for it would take longer.
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class KafkaBroker(StartedTopics, Troubles):
     """One Kafka broker with its stores in memory, reachable by any client at `bootstrap`.
 
     with KafkaBroker() as broker:
@@ -198,39 +233,6 @@ class KafkaBroker(Topics, Troubles):
     @property
     def _faults(self) -> OrderedFaults:
         return self._node.faults
-
-    # --- its life
-
-    def start(self) -> Self:
-        """Start, with empty stores; returns once it serves clients. Raises `StartupError`."""
-        self._home.start()
-        return self
-
-    def stop(self) -> None:
-        """Stop; everything that was stored is gone. No error if it does not run."""
-        self._home.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return self.start()  # Milliseconds: a thread for it would take longer.
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     # --- where it is
 

@@ -1,13 +1,12 @@
 """Several brokers for tests, which share stores in memory and one thread."""
 
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-from kafscale.testing.broker import KafkaBroker, Topics, new_home
+from kafscale.testing.broker import KafkaBroker, StartedTopics, new_home
 from kafscale.testing.orders import OrderedFaults, Troubles
 
 
-class KafkaCluster(Topics, Troubles):
+class KafkaCluster(StartedTopics, Troubles):
     """A cluster of `size` brokers with the ids 0, 1, ...; reachable by any client at `bootstrap`.
 
     with KafkaCluster(3) as cluster:
@@ -35,34 +34,3 @@ class KafkaCluster(Topics, Troubles):
     def bootstrap(self) -> str:
         """The addresses of all brokers for clients' `bootstrap.servers`, with commas between."""
         return ",".join(broker.bootstrap for broker in self.brokers)
-
-    def start(self) -> Self:
-        """Start all brokers, with empty stores; returns once they serve clients. Raises `StartupError`."""
-        self._home.start()
-        return self
-
-    def stop(self) -> None:
-        """Stop all of them; everything that was stored is gone. No error if they do not run."""
-        self._home.stop()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return self.start()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.stop()
