@@ -79,8 +79,8 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         broker_name="log.cleanup.policy",
         has_effect=True,
         documentation="The rule for old records: `delete` removes them by `retention.ms` and "
-        "`retention.bytes`. `compact` is accepted and keeps every record, because compaction does not exist yet; an "
-        "empty list keeps every record, too.",
+        "`retention.bytes`, `compact` keeps the newest record of each key (docs/compaction.md) and refuses records "
+        "without a key; both may be given. An empty list keeps every record.",
     ),
     TopicConfigRow(
         name="compression.gzip.level",
@@ -124,7 +124,9 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=whole_number(_LONG, 0),
         default="86400000",
         broker_name="log.cleaner.delete.retention.ms",
-        documentation="How long compaction keeps tombstones.",
+        has_effect=True,
+        documentation="How long compaction keeps a tombstone, a record without a value, after it first met it: so "
+        "long a consumer that reads from the start may take.",
     ),
     TopicConfigRow(
         name="file.delete.delay.ms",
@@ -189,7 +191,9 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=whole_number(_LONG, 1),
         default=str(LONG_MAX),
         broker_name="log.cleaner.max.compaction.lag.ms",
-        documentation="How long a record may escape compaction.",
+        has_effect=True,
+        documentation="How long a record may escape compaction, from the time when its segment is sealed; "
+        "whatever `min.cleanable.dirty.ratio` says.",
     ),
     TopicConfigRow(
         name="max.message.bytes",
@@ -230,14 +234,17 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         kind=fraction(),
         default="0.5",
         broker_name="log.cleaner.min.cleanable.ratio",
-        documentation="How much of a log may be uncompacted.",
+        has_effect=True,
+        documentation="A log is compacted once more than this part of it, 0 to 1, is new since the last time.",
     ),
     TopicConfigRow(
         name="min.compaction.lag.ms",
         kind=whole_number(_LONG, 0),
         default="0",
         broker_name="log.cleaner.min.compaction.lag.ms",
-        documentation="How long a record stays out of compaction; at most `max.compaction.lag.ms`.",
+        has_effect=True,
+        documentation="How long a record stays out of compaction; at most `max.compaction.lag.ms`. By its "
+        "timestamp: segments whose records have none stay out of it as long as this is above 0.",
     ),
     TopicConfigRow(
         name="min.insync.replicas",

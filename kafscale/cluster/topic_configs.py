@@ -40,6 +40,10 @@ class TopicConfig:
     retention_bytes: int
     segment_bytes: int
     cleanup_policy: tuple[CleanupPolicy, ...]
+    min_cleanable_dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
 
 
 _LEVEL_OF_TYPE: Final[Mapping[CompressionType, str]] = {
@@ -109,6 +113,10 @@ def effective(configs: Mapping[str, str], settings: Settings) -> TopicConfig:
         retention_bytes=number("retention.bytes"),
         segment_bytes=number("segment.bytes"),
         cleanup_policy=cast(tuple[CleanupPolicy, ...], value("cleanup.policy")),
+        min_cleanable_dirty_ratio=cast(float, value("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=number("min.compaction.lag.ms"),
+        max_compaction_lag_ms=number("max.compaction.lag.ms"),
+        delete_retention_ms=number("delete.retention.ms"),
     )
 
 

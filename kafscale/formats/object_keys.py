@@ -17,6 +17,7 @@ SYSTEM_FOLDER = "_kafscale"
 _MAX_PARTITION = 2**31 - 1
 _MAX_LEADER_EPOCH = 2**31 - 1
 _MAX_OFFSET = 2**63 - 1
+_DASHES_OF_COMPACTED = 5
 
 _LEGAL_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 _LEGAL_NAMESPACE = re.compile(r"(?![_.])[a-zA-Z0-9._-]+")
@@ -25,7 +26,9 @@ _LEGAL_TOKEN = re.compile(r"[a-zA-Z0-9]+")
 _NUMBER = r"0|[1-9][0-9]{0,9}"
 _OFFSET = r"[0-9]{20}"
 _SEGMENT = re.compile(
-    rf"([^/]+)/([^/]+)/({_NUMBER})/segment-({_OFFSET})(?:-({_OFFSET}))?\.(kfs|index)", re.ASCII
+    rf"([^/]+)/([^/]+)/({_NUMBER})/segment-({_OFFSET})"
+    rf"(?:-({_OFFSET})(?:-({_OFFSET})-({_NUMBER})-([a-zA-Z0-9]+))?)?\.(kfs|index)",
+    re.ASCII,
 )
 _CHECKPOINT = re.compile(
     rf"{SYSTEM_FOLDER}/([^/]+)/checkpoints/([^/]+)/({_NUMBER})/({_OFFSET})-({_NUMBER})-([a-zA-Z0-9]+)\.ckpt",
@@ -33,15 +36,32 @@ _CHECKPOINT = re.compile(
 )
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Compaction:
+    """What a compacted segment was made with; of two of the same offsets the greater one knows more.
+
+    `map_end_offset`: records below it have had their say, so that none is left in the segment that one of them
+    replaces. `leader_epoch`: that of the leader that made it. `token`: new for every attempt.
+    """
+
+    map_end_offset: int
+    leader_epoch: int
+    token: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentKey:
-    """The parts of a `.kfs` or `.index` key. `last_offset` is None unless the segment is a merged one."""
+    """The parts of a `.kfs` or `.index` key.
+
+    `last_offset` is None unless the segment is a merged one, `compaction` unless it is a compacted one besides.
+    """
 
     namespace: str
     topic: str
     partition: int
     base_offset: int
     last_offset: int | None
+    compaction: Compaction | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +158,29 @@ def merged_index_key(namespace: str, topic: str, partition: int, base_offset: in
     return f"{namespace}/{topic}/{partition}/segment-{base_offset:020d}-{last_offset:020d}.index"
 
 
+def compacted_segment_key(
+    namespace: str, topic: str, partition: int, base_offset: int, last_offset: int, compaction: Compaction
+) -> str:
+    """A compacted segment: its bytes depend on more than its offsets, so its key says on what.
+
+    Raises `ValueError` for a token that is not made of letters and digits.
+    """
+    if not _LEGAL_TOKEN.fullmatch(compaction.token):
+        raise ValueError(f"compaction token {compaction.token!r} is not made of ASCII letters and digits")
+    return (
+        f"{namespace}/{topic}/{partition}/segment-{base_offset:020d}-{last_offset:020d}"
+        f"-{compaction.map_end_offset:020d}-{compaction.leader_epoch}-{compaction.token}.kfs"
+    )
+
+
+def compaction_of(reference: SegmentReference) -> Compaction | None:
+    """What the segment of the reference was compacted with, None if it was not."""
+    if reference.object_key.count("-", reference.object_key.rfind("/") + 1) < _DASHES_OF_COMPACTED:
+        return None
+    parsed = parse_segment_key(reference.object_key)
+    return None if parsed is None else parsed.compaction
+
+
 def key_of_reference(namespace: str, topic: str, partition: int, reference: SegmentReference) -> str:
     """The object that holds a published segment."""
     return reference.object_key or segment_key(namespace, topic, partition, reference.base_offset)
@@ -179,7 +222,7 @@ def parse_index_key(key: str) -> SegmentKey | None:
 
 def _parse_segment_or_index(key: str, suffix: str) -> SegmentKey | None:
     match = _SEGMENT.fullmatch(key)
-    if match is None or match[6] != suffix:
+    if match is None or match[9] != suffix:
         return None
     namespace, topic = match[1], match[2]
     partition, base_offset = int(match[3]), int(match[4])
@@ -189,12 +232,18 @@ def _parse_segment_or_index(key: str, suffix: str) -> SegmentKey | None:
         return None
     if namespace_problem(namespace) or topic_name_problem(topic):
         return None
+    compaction = None
+    if match[6] is not None:
+        compaction = Compaction(int(match[6]), int(match[7]), match[8])
+        if compaction.map_end_offset > _MAX_OFFSET or compaction.leader_epoch > _MAX_LEADER_EPOCH:
+            return None
     return SegmentKey(
         namespace=namespace,
         topic=topic,
         partition=partition,
         base_offset=base_offset,
         last_offset=last_offset,
+        compaction=compaction,
     )
 
 

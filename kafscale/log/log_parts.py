@@ -7,7 +7,7 @@ registered.
 import math
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kafscale.clocks import SYSTEM, Clocks
@@ -16,14 +16,20 @@ from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.formats.index import index_version_at
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.checkpointer import Checkpointer
+from kafscale.log.compaction.cleaning_work import CleaningProcesses, CleaningWork
+from kafscale.log.compaction.compactor import Compactor
+from kafscale.log.compaction.partition_compaction import CompactionTools
 from kafscale.log.journal.broker_journal import BrokerJournal, BrokerJournals
 from kafscale.log.journal.collector import LONGEST_GRACE_SEC, LONGEST_INTERVAL_SEC, JournalCollector
 from kafscale.log.journal.journal_gauges import register_journal_gauges
 from kafscale.log.journal.progress import JournalProgress
 from kafscale.log.journal.replays import JournalReplays
 from kafscale.log.journal.writer import JournalWriter
+from kafscale.log.life.pace import Pace
 from kafscale.log.life.seal_debt import SealDebt
 from kafscale.log.life.segment_life import SegmentLife
+from kafscale.log.life.segment_swap import SegmentSwap
+from kafscale.log.life.source_reads import SourceReads
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
@@ -48,6 +54,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.settings.broker import Settings
 
 _FLUSHES_PER_SEC = 4
+_COMPACTION_READS_AT_ONCE = 4
 
 
 def flush_policy(settings: Settings) -> FlushPolicy:
@@ -89,6 +96,7 @@ class LogSurroundings:
     hedge: Hedge | None = None
     shared_cost: SharedCost = unshared
     clocks: Clocks = SYSTEM
+    cleaning: CleaningWork = field(default_factory=CleaningProcesses)
 
 
 class LogParts:
@@ -135,8 +143,10 @@ class LogParts:
             steady_ms=around.clocks.steady_ms,
             index_version=self.index_version,
             seal_debt_bytes=lambda: self.seal_debt.size_bytes,
+            is_making=lambda key: self.compactor.is_making(key),
             shared_cost=around.shared_cost,
         )
+        self.compactor = self._make_compactor()
         self._collector = JournalCollector(
             around.objects,
             around.metadata,
@@ -169,11 +179,41 @@ class LogParts:
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
         """The background loops, by name; they run as long as the broker does."""
-        return {**self.segment_life.work(), "journal collector": self._collector.run()}
+        return {
+            **self.segment_life.work(),
+            "compactor": self.compactor.run(),
+            "journal collector": self._collector.run(),
+        }
 
     def index_version(self) -> int:
         """The version in which indexes are written."""
         return index_version_at(self._around.view.feature_level(SEGMENT_FORMAT))
+
+    def _make_compactor(self) -> Compactor:
+        around, settings = self._around, self._around.settings
+        tools = CompactionTools(
+            objects=around.objects,
+            reads=SourceReads(around.objects, _COMPACTION_READS_AT_ONCE),
+            work=around.cleaning,
+            swap=SegmentSwap(self.logs, self.checkpointer, around.clocks.steady_ms),
+            namespace=settings.s3_namespace,
+            pace=Pace(max(1, settings.compaction_bytes_per_sec)),
+            memory_bytes=settings.compaction_memory_bytes,
+            now_ms=around.clocks.now_ms,
+            index_version=self.index_version,
+            new_token=around.new_token,
+        )
+        return Compactor(
+            tools,
+            self.logs,
+            self.checkpointer,
+            self.segment_life.removals,
+            self.segment_life.merger,
+            around.metrics,
+            interval_ms=settings.merge_check_interval_ms,
+            is_off=not settings.compaction_bytes_per_sec,
+            steady_ms=around.clocks.steady_ms,
+        )
 
     def _make_logs(self) -> LogManager:
         around = self._around

@@ -22,6 +22,7 @@ class BackgroundWork(StrEnum):
 
     CHECKPOINTS = "checkpoints"
     CLAIMS = "claims"
+    COMPACTION = "compaction"
     CONFIGS = "configs"
     CONSUMER_LAG = "consumer lag"
     FOLLOWING = "following"

@@ -311,6 +311,27 @@ MERGE_DEBT_AGE = _gauge(
     "kafscale_merge_debt_oldest_seconds",
     "How long a merge has waited at most: since a partition had one due, or since its last one was made.",
 )
+COMPACTIONS = _counter("kafscale_compactions_total", "Compactions of a partition, by outcome.", "outcome")
+COMPACTION_SECONDS = _counter("kafscale_compaction_seconds_total", "Time that compactions took.")
+COMPACTION_REMOVED_RECORDS = _counter(
+    "kafscale_compaction_removed_records_total",
+    "Records that a newer one of their key, or time, made redundant.",
+)
+COMPACTION_READ_BYTES = _counter(
+    "kafscale_compaction_replaced_bytes_total",
+    "Bytes of the segments in whose place compacted ones were published.",
+)
+COMPACTION_WRITTEN_BYTES = _counter(
+    "kafscale_compaction_written_bytes_total", "Bytes of the compacted segments that were published."
+)
+COMPACTION_DIRTY_RATIO = _gauge(
+    "kafscale_compaction_dirty_ratio",
+    "The largest part of a compacted partition that no compaction has seen yet, 0 to 1.",
+)
+COMPACTION_OLDEST_DIRTY = _gauge(
+    "kafscale_compaction_oldest_dirty_seconds",
+    "The age of the oldest segment that waits for a compaction of its partition; 0 if none does.",
+)
 GARBAGE_REMOVED = _counter(
     "kafscale_garbage_removed_total",
     "Orphans deleted: segments that merging replaced or no record ever named, segments below the log start.",

@@ -20,6 +20,8 @@ from kafscale.ops.client_metrics import AuthenticationMetrics as AuthenticationM
 from kafscale.ops.client_metrics import ConnectionMetrics as ConnectionMetrics
 from kafscale.ops.client_metrics import RefusalMetrics as RefusalMetrics
 from kafscale.ops.client_metrics import ThrottleMetrics as ThrottleMetrics
+from kafscale.ops.compaction_metrics import CompactionMetrics as CompactionMetrics
+from kafscale.ops.compaction_metrics import CompactionOutcome as CompactionOutcome
 from kafscale.ops.counted import counted, counted_by, observed, part
 from kafscale.ops.histogram import Histogram as Histogram
 from kafscale.ops.item_failures import BackgroundWork
@@ -246,6 +248,7 @@ class Metrics:
     journal: JournalMetrics = part(JournalMetrics)
     groups: GroupMetrics = part(GroupMetrics)
     merges: MergeMetrics = part(MergeMetrics)
+    compactions: CompactionMetrics = part(CompactionMetrics)
     decompression: DecompressionMetrics = part(DecompressionMetrics)
     connections: ConnectionMetrics = part(ConnectionMetrics)
     authentications: dict[str, AuthenticationMetrics] = part(dict)

@@ -68,6 +68,20 @@ class SegmentSettings:
         "2 in a folder, 16 on a bucket",
         "How many merges may be made at the same time; fewer are while little waits to be merged.",
     )
+    compaction_memory_bytes: int = setting(
+        "KAFSCALE_COMPACTION_MEMORY",
+        size(MIB, 64 * 1024 * MIB),
+        "128MiB",
+        "The memory for the keys of one compaction, 24 bytes for each: a log with more new keys is compacted in "
+        "parts. Taken by a process of its own, only while a partition is compacted.",
+    )
+    compaction_bytes_per_sec: int = setting(
+        "KAFSCALE_COMPACTION_BYTES_PER_SEC",
+        size(0, INT64_MAX),
+        "32MiB",
+        "How much a broker reads per second at most, on average, to compact topics with `compact` in "
+        "`cleanup.policy`; 0 compacts nothing.",
+    )
     retention_ms: int = setting(
         "KAFSCALE_RETENTION_MS",
         integer(-1, INT64_MAX),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.log.reading.stored_segment import SegmentKey, segment_key
 from kafscale.memory.slab import Slab
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
@@ -33,6 +34,13 @@ async def one_segment_each(
 def key(topic: str, offset: int, kind: str = "kfs", partition: int = 0) -> str:
     """Of a segment of one record."""
     return f"default/{topic}/{partition}/segment-{offset:020d}-{offset:020d}.{kind}"
+
+
+def cache_key(broker: InProcessBroker, topic: str, offset: int) -> SegmentKey:
+    """Of a segment that begins at the offset, in the reader's cache."""
+    partition = broker.partition(topic)
+    assert partition.references is not None
+    return segment_key(partition, next(partition.references.from_offset(offset)))
 
 
 def flipped(position: int) -> Callable[[bytes], bytes]:
@@ -118,9 +126,8 @@ async def test_a_reply_joins_segments_in_memory_and_in_the_store() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_entry_each(client, topic, [b"%d" % number * 300 for number in range(6)])
-        number = broker.partition(topic).number
         for offset in (1, 3, 4):
-            broker.process.serving.reader.cache.remove((number, offset, offset))
+            broker.process.serving.reader.cache.remove(cache_key(broker, topic, offset))
         part = (await client.fetch(topic, {0: 0}))[0]
         assert wire.records_in(part.records) == [(n, b"%d" % n * 300) for n in range(6)]
         assert broker.objects.count("read_into") == 3
@@ -189,8 +196,8 @@ async def test_read_ahead_follows_a_store_read_and_delays_nothing() -> None:
             # Who wants it now waits for the read that is in flight.
             await client.send_fetch(topic, {0: 1}, partition_max_bytes=1)
         assert wire.records_in((await client.receive_fetch())[0].records) == [(1, b"1")]
-        cache, number = broker.process.serving.reader.cache, broker.partition(topic).number
-        await until(lambda: (number, 3, 3) in cache, "the segments after it are in memory")
+        cache = broker.process.serving.reader.cache
+        await until(lambda: cache_key(broker, topic, 3) in cache, "the segments after it are in memory")
         assert broker.objects.count("read_into", key(topic, 1)) == 1
 
 
@@ -212,7 +219,7 @@ async def test_nothing_is_read_ahead_of_who_reads_from_memory() -> None:
     async with in_process_broker(read_ahead_segments=2) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         await one_entry_each(client, topic, [b"%d" % number for number in range(4)])
-        broker.process.serving.reader.cache.remove((broker.partition(topic).number, 2, 2))
+        broker.process.serving.reader.cache.remove(cache_key(broker, topic, 2))
         await client.fetch(topic, {0: 0}, partition_max_bytes=1)
         await client.fetch(topic, {0: 1}, partition_max_bytes=1)
         assert broker.objects.count("read_into") == 0

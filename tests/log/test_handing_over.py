@@ -171,7 +171,7 @@ async def test_old_segments_are_not_deleted_from_a_recreated_topic(monkeypatch: 
         await broker.create_topic(TOPIC)
         assert (await client.produce(TOPIC, 0, wire.batch([b"new"]))).base_offset == 0
         await broker.seal(TOPIC)
-        removing = broker.process.serving.segment_life._removals._tasks
+        removing = broker.process.serving.segment_life.removals._tasks
         assert removing, "the old segment was to be removed later than this"
         await removing.wait()
         assert await broker.objects.size_bytes(object_keys.merged_segment_key("default", TOPIC, 0, 0, 0))

@@ -37,11 +37,13 @@ _MERGING: dict[str, Any] = {
 def every_unnamed_merge_is_garbage(patch: pytest.MonkeyPatch) -> None:
     """A segment that no reference names is removed, although a merge in progress may be about to name it."""
 
-    def hasty(found: Iterable[Candidate], references: Iterable[SegmentReference]) -> list[str]:
+    def hasty(
+        found: Iterable[Candidate], references: Iterable[SegmentReference], leader_epoch: int
+    ) -> list[str]:
         candidates, named = list(found), list(references)
         merged = {one.object_key for one in named if one.object_key}
         return [
-            *garbage([one for one in candidates if one.parsed.last_offset is None], named),
+            *garbage([one for one in candidates if one.parsed.last_offset is None], named, leader_epoch),
             *(
                 one.object_key
                 for one in candidates

@@ -28,8 +28,8 @@ _LISTED_AT_ONCE = 1000
 class GarbageCollector:
     """Searches the partitions that this broker leads, periodically.
 
-    `is_waiting`: true for an object that is deleted elsewhere, after its grace period. `on_listed` is called with
-    the first `.kfs` key of each partition, None if there is none.
+    `is_waiting`: true for an object that is deleted elsewhere, after its grace period, and for one that is about to
+    be published. `on_listed` is called with the first `.kfs` key of each partition, None if there is none.
     """
 
     def __init__(
@@ -106,7 +106,9 @@ class GarbageCollector:
         await self._logs.load(partition)
         if not await self._logs.is_leader_still(partition) or partition.references is None:
             return 0
-        keys = [key for key in garbage(found, partition.references) if not self._is_waiting(key)]
+        leader_epoch = partition.record.leader_epoch
+        unwanted = garbage(found, partition.references, leader_epoch)
+        keys = [key for key in unwanted if not self._is_waiting(key)]
         if keys:
             await self._objects.delete(keys)
             self._metrics.garbage_removed += len(keys)

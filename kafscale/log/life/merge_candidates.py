@@ -4,20 +4,20 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from weakref import WeakKeyDictionary
 
+from kafscale.cluster.topic_config_table import CleanupPolicy
 from kafscale.cluster.topic_configs import TopicConfig
 from kafscale.formats.index import LEGACY_VERSION, MAX_LEGACY_POSITION
 from kafscale.formats.journal_keys import is_unsealed_key
+from kafscale.formats.object_keys import compaction_of
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.life.merge_debt import MergeDebt
-from kafscale.log.life.merge_planner import MergeLimits, plan_with_debt
+from kafscale.log.life.merge_planner import COMPACTED_BYTES, MergeLimits, plan_with_debt
 from kafscale.log.life.merge_windows import PlannedMerge
-from kafscale.log.life.retention import limits_of
+from kafscale.log.life.retention import SHARE_OF_RETENTION, limits_of, span_limit_ms
 from kafscale.log.partition import Partition
 from kafscale.settings.broker import Settings
 
-# The part of a partition's retention that a merged segment may span: it expires as a whole, with its newest record.
-_SHARE_OF_RETENTION: Final = 10
 _FIRST_PAUSE_SEC: Final = 30.0
 _LAST_PAUSE_SEC: Final = 3600.0
 
@@ -75,15 +75,18 @@ class MergeCandidates:
         else:
             references = record.segments
         log_start_offset = record.log_start_offset
+        candidates = [
+            reference
+            for reference in references
+            # What is not sealed yet is the sealer's.
+            if reference.last_offset >= log_start_offset and not is_unsealed_key(reference.object_key)
+        ]
+        # What is compacted is merged by compactions: its bytes depend on more than its offsets.
+        left_out = {one.base_offset for one in candidates if compaction_of(one) is not None}
         found = plan_with_debt(
-            [
-                reference
-                for reference in references
-                # What is not sealed yet is the sealer's.
-                if reference.last_offset >= log_start_offset and not is_unsealed_key(reference.object_key)
-            ],
+            candidates,
             self._limits(partition),
-            unreadable=self._unreadable.get(partition, ()),
+            unreadable=left_out | self._unreadable.get(partition, set()),
             taken=self._taken.get(partition, ()),
         )
         self._debt.note(partition, found.waiting_count, found.waiting_bytes, self._now_sec())
@@ -124,16 +127,15 @@ class MergeCandidates:
         config, settings = partition.config, self._settings
         target_bytes = min(max(settings.merge_target_bytes, config.segment_bytes), self._max_bytes)
         retention = limits_of(config)
-        max_span_ms = None
         if retention is not None and retention.retention_bytes >= 0:
-            share_bytes = retention.retention_bytes // _SHARE_OF_RETENTION
+            share_bytes = retention.retention_bytes // SHARE_OF_RETENTION
             target_bytes = min(target_bytes, max(share_bytes, config.segment_bytes))
-        if retention is not None and retention.retention_ms >= 0:
-            max_span_ms = retention.retention_ms // _SHARE_OF_RETENTION
+        if CleanupPolicy.COMPACT in config.cleanup_policy:
+            target_bytes = min(target_bytes, COMPACTED_BYTES)
         if self._index_version() == LEGACY_VERSION:
             target_bytes = min(target_bytes, MAX_LEGACY_POSITION)
         return MergeLimits(
             target_bytes=target_bytes,
             min_segments=settings.merge_min_segments,
-            max_span_ms=max_span_ms,
+            max_span_ms=span_limit_ms(config),
         )

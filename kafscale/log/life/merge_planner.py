@@ -20,6 +20,9 @@ from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, MAX_MESSAGE_COUNT
 MAX_SOURCES = 1000
 NEWEST_LEFT = 3
 
+COMPACTED_BYTES = 64 * 1024 * 1024
+"""How large the segments of a compacted topic become: a compaction rewrites whole ones, and a crash wastes one."""
+
 _CLASS_FACTOR = 10
 _CLASSES = 5
 

@@ -128,6 +128,17 @@ class Merger:
         finally:
             self._active.discard(partition)
 
+    def hold(self, partition: Partition) -> bool:
+        """Keep the partition from being merged until `let_go`; False if it is being merged."""
+        if partition in self._active:
+            return False
+        self._active.add(partition)
+        return True
+
+    def let_go(self, partition: Partition) -> None:
+        """End a `hold`."""
+        self._active.discard(partition)
+
     # --- a look through all partitions
 
     async def _look(self) -> bool:

@@ -9,10 +9,14 @@ may expire as well. Without `delete` in cleanup.policy none does.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kafscale.cluster.topic_config_table import CleanupPolicy
 from kafscale.cluster.topic_configs import TopicConfig
 from kafscale.formats.partition_record import SegmentReference
+
+SHARE_OF_RETENTION: Final = 10
+"""The part of a partition's retention that a merged segment may span: it expires as a whole, with its newest one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +52,17 @@ def limits_of(config: TopicConfig) -> RetentionLimits | None:
         return None
     limits = RetentionLimits(retention_ms=config.retention_ms, retention_bytes=config.retention_bytes)
     return limits if limits.retention_ms >= 0 or limits.retention_bytes >= 0 else None
+
+
+def span_limit_ms(config: TopicConfig) -> int | None:
+    """How far the newest timestamps of segments that become one may be apart; None for any distance.
+
+    A segment expires as a whole, with its newest record.
+    """
+    limits = limits_of(config)
+    if limits is None or limits.retention_ms < 0:
+        return None
+    return limits.retention_ms // SHARE_OF_RETENTION
 
 
 def expiry(

@@ -54,12 +54,13 @@ class SegmentLife:
         steady_ms: Callable[[], int],
         index_version: Callable[[], int],
         seal_debt_bytes: Callable[[], int],
+        is_making: Callable[[str], bool],
         shared_cost: SharedCost = unshared,
     ) -> None:
         namespace = settings.s3_namespace
-        self._removals = Removals(logs, objects, namespace)
+        self.removals = Removals(logs, objects, namespace)
         log_start = LogStart(
-            logs, checkpointer, self._removals, lambda partition: self.sealer.seal_some(partition)
+            logs, checkpointer, self.removals, lambda partition: self.sealer.seal_some(partition)
         )
         self.record_deletion = RecordDeletion(log_start)
         self._lost_objects = LostObjects(
@@ -88,7 +89,7 @@ class SegmentLife:
             namespace,
             now_ms,
             metrics,
-            is_waiting=self._removals.is_waiting,
+            is_waiting=lambda key: self.removals.is_waiting(key) or is_making(key),
             on_listed=self._lost_objects.compare,
             grace_sec=settings.garbage_grace_sec,
             interval_sec=settings.garbage_check_interval_sec,
@@ -122,7 +123,7 @@ class SegmentLife:
         )
         logs.subscribe_led(self.sealer.claimed)
         self.merger = Merger(
-            objects, logs, checkpointer, self._removals, settings, metrics, index_version, steady_ms
+            objects, logs, checkpointer, self.removals, settings, metrics, index_version, steady_ms
         )
 
     def work(self) -> dict[str, Coroutine[Any, Any, None]]:
@@ -136,6 +137,6 @@ class SegmentLife:
 
     async def close(self) -> None:
         """Cancel deletions and searches that are still waiting."""
-        await self._removals.close()
+        await self.removals.close()
         await self._lost_objects.close()
         await self._reads.close()

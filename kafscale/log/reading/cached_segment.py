@@ -6,7 +6,7 @@ from struct import Struct
 from kafscale.errors import CorruptDataError
 from kafscale.formats.index import SparseIndex
 from kafscale.formats.partition_record import SegmentReference
-from kafscale.log.reading.stored_segment import SegmentKey
+from kafscale.log.reading.stored_segment import CacheKey, SegmentKey
 from kafscale.memory.pieces import Pieces
 from kafscale.memory.slab import Slab, SlabPool
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
@@ -76,10 +76,10 @@ class CachedSegment:
     @property
     def segment_key(self) -> SegmentKey:
         """The key of the segment in the caches."""
-        return self.partition_number, self.reference.base_offset, self.reference.last_offset
+        return self.partition_number, self.reference.base_offset, self.reference.object_key
 
     @property
-    def key(self) -> tuple[int, ...]:
+    def key(self) -> CacheKey:
         """Its own key in the cache: the segment's key, and for a chunk where it starts."""
         return self.segment_key if self.is_whole else (*self.segment_key, self._start)
 

@@ -17,7 +17,7 @@ from kafscale.log.reading.read import Read
 from kafscale.log.reading.read_ahead import ReadAhead, Unit
 from kafscale.log.reading.reply_memory import ReplyMemory
 from kafscale.log.reading.segment_loader import SegmentLoader, read_sizes
-from kafscale.log.reading.stored_segment import SegmentKey, segment_key
+from kafscale.log.reading.stored_segment import CacheKey, SegmentKey, segment_key
 from kafscale.log.reading.written_segments import combined_segment, published_segment
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.memory.slab import SlabPool
@@ -70,13 +70,11 @@ class LogReader:
         self._layouts = loader.layouts
         self._pool = pool
         self._metrics = metrics.cache("segment")
-        self.cache: ByteLimitedLru[tuple[int, ...], CachedSegment] = ByteLimitedLru(
-            cache_bytes, self._evicted
-        )
+        self.cache: ByteLimitedLru[CacheKey, CachedSegment] = ByteLimitedLru(cache_bytes, self._evicted)
         self._chunks = CachedChunks()
         self._reply_memory = ReplyMemory()
         self.scans = ThreadTurns()
-        self._loads: SingleFlight[tuple[int, ...], CachedSegment] = SingleFlight(
+        self._loads: SingleFlight[CacheKey, CachedSegment] = SingleFlight(
             hand_out=CachedSegment.hold, release=CachedSegment.release
         )
         self._ahead = ReadAhead(partial(self._load, is_ahead=True), read_ahead_segments, cache_bytes)
@@ -164,7 +162,7 @@ class LogReader:
         number, get = partition.number, self.cache.get
         planned_bytes = 0
         for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
-            if get((number, reference.base_offset, reference.last_offset)) is None:
+            if get((number, reference.base_offset, reference.object_key)) is None:
                 return not self.plan(
                     partition, max(offset, reference.base_offset), max_bytes - planned_bytes
                 )[1]
@@ -256,7 +254,7 @@ class LogReader:
                 offset = base_offset
             # Once for a small segment, once for each chunk of a large one.
             while offset <= last_offset:
-                segment = self._in_memory((number, base_offset, last_offset), offset, at_hand)
+                segment = self._in_memory((number, base_offset, reference.object_key), offset, at_hand)
                 if segment is None:
                     result.is_missing = not result.segments
                     return self._finished(partition, result)

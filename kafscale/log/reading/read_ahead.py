@@ -8,6 +8,7 @@ from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log.partition import Partition
 from kafscale.log.reading.cached_segment import CachedSegment
+from kafscale.log.reading.stored_segment import CacheKey
 from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ class Unit(NamedTuple):
     reference: SegmentReference
     offset: int
     size_bytes: int
-    key: tuple[int, ...]
+    key: CacheKey
     cached: CachedSegment | None
     is_known: bool = True
 
@@ -50,11 +51,11 @@ class ReadAhead:
         self._limit_bytes = cache_bytes // _CACHE_SHARE
         self._unused_bytes = 0
         self._loading_bytes = 0
-        self._coming: set[tuple[int, ...]] = set()
+        self._coming: set[CacheKey] = set()
         self._tasks = TaskOwner()
 
     def begin(
-        self, partition: Partition, following: Iterable[Unit], is_coming: Callable[[tuple[int, ...]], bool]
+        self, partition: Partition, following: Iterable[Unit], is_coming: Callable[[CacheKey], bool]
     ) -> None:
         """Start to load the units that follow a read of the store, as far as there is room for them.
 

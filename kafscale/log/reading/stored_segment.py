@@ -7,13 +7,17 @@ from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment_check import Expected
 from kafscale.log.partition import Partition
 
-SegmentKey = tuple[int, int, int]
-"""A partition's number, and a segment's base and last offset: a merged one begins where its first source did."""
+SegmentKey = tuple[int, int, str]
+"""A partition's number, a segment's base offset, and the key that its reference names: a merged segment begins where
+its first source did, and a compacted one may have all of another one's offsets."""
+
+CacheKey = tuple[int, int, str] | tuple[int, int, str, int]
+"""The key of a segment, and for a chunk of it the position where that starts."""
 
 
 def segment_key(partition: Partition, reference: SegmentReference) -> SegmentKey:
     """The key of a segment in the caches."""
-    return partition.number, reference.base_offset, reference.last_offset
+    return partition.number, reference.base_offset, reference.object_key
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,7 +185,10 @@ class Repairer:
         record, references = state.record, state.references
         if record is None or references is None:
             raise NotRepairedError("what is published of the partition is not known any more: run fsck again")
-        doomed = garbage(candidates(listed, record.log_end_offset, self._before_ms), references)
+        # The leader, if there is one, may be about to publish a compacted segment.
+        ended_epoch = record.leader_epoch if repair.needs_no_brokers else record.leader_epoch - 1
+        old = candidates(listed, record.log_end_offset, self._before_ms)
+        doomed = garbage(old, references, ended_epoch)
         for info in listed:
             parsed = object_keys.parse_checkpoint_key(info.key)
             if parsed is None or info.key == record.checkpoint_key:

@@ -190,11 +190,11 @@ def test_garbage_is_never_referred_to_again(data: st.DataObject) -> None:
             end = data.draw(st.integers(start + 2, len(held)))
             references.replace(merged(held[start:end]))
             gone = {object_of(source) for source in held[start:end]}
-            now = set(garbage(candidates(every_key(log_end_offset), log_end_offset, 1), references))
+            now = set(garbage(candidates(every_key(log_end_offset), log_end_offset, 1), references, 0))
             assert {key for key in gone if "-" not in key.split("segment-")[1]} <= now
         named = {object_of(reference) for reference in references}
         assert not garbage_so_far & named
-        found = garbage(candidates(every_key(log_end_offset), log_end_offset, 1), references)
+        found = garbage(candidates(every_key(log_end_offset), log_end_offset, 1), references, 0)
         assert not named & set(found)
         garbage_so_far.update(found)
 
@@ -209,7 +209,9 @@ def test_a_merged_segment_within_a_referenced_one_is_garbage() -> None:
         )
     ]
     names = merged([flushed(0, 9), flushed(10, 19)])
-    unwanted = garbage(candidates(infos, 40, 1), [names, flushed(20, 24), flushed(25, 29), flushed(30, 39)])
+    unwanted = garbage(
+        candidates(infos, 40, 1), [names, flushed(20, 24), flushed(25, 29), flushed(30, 39)], 0
+    )
     # 20 to 29 is not referred to, but a merge of the two that lie there would put it in their place.
     assert unwanted == [info.key for info in (*infos[0:2], *infos[4:6])]
 

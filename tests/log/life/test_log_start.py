@@ -76,7 +76,7 @@ def test_an_emptied_log_ends_where_it_did_after_a_rebuild(
             for number in range(segments):
                 await produce(client, b"a", b"b", producer_id=7, producer_epoch=0, sequence=2 * number)
             await empty(first)
-            await first.process.serving.segment_life._removals._tasks.wait()
+            await first.process.serving.segment_life.removals._tasks.wait()
             assert await first.objects.keys("default/*") == []
             before = await record_of(first.metadata)
         metadata = await rebuilt(first.objects)

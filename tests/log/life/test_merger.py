@@ -475,7 +475,7 @@ async def test_a_merge_counts_if_old_checkpoints_cannot_be_deleted(monkeypatch: 
         assert broker.metrics.merges.outcomes[MergeOutcome.PUBLISHED] == 1
         source = merged_key(0, 0)
         await until(
-            lambda: broker.process.serving.segment_life._removals.is_waiting(source), "its sources are to go"
+            lambda: broker.process.serving.segment_life.removals.is_waiting(source), "its sources are to go"
         )
 
 
