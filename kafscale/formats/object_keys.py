@@ -38,7 +38,7 @@ _CHECKPOINT = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Compaction:
-    """What a compacted segment was made with; of two of the same offsets the greater one knows more.
+    """The origin of a compacted segment; of two with the same offsets the greater one knows more.
 
     `map_end_offset`: records below it have had their say, so that none is left in the segment that one of them
     replaces. `leader_epoch`: that of the leader that made it. `token`: new for every attempt.
@@ -174,7 +174,7 @@ def compacted_segment_key(
 
 
 def compaction_of(reference: SegmentReference) -> Compaction | None:
-    """What the segment of the reference was compacted with, None if it was not."""
+    """The origin of the reference's segment, None if it is not a compacted one."""
     if reference.object_key.count("-", reference.object_key.rfind("/") + 1) < _DASHES_OF_COMPACTED:
         return None
     parsed = parse_segment_key(reference.object_key)

@@ -13,13 +13,14 @@ from kafscale.protocol.record_batch import BatchHeader, compress_into, stamp_log
 class AppendRules:
     """The topic's configuration, as far as it concerns appends. `codec` None keeps batches as they are received.
 
-    `codec_level`: None for the codec's default.
+    `codec_level`: None for the codec's default. `requires_keys`: the topic is compacted.
     """
 
     codec: Codec | None
     log_append_time: bool
     segment_bytes: int
     codec_level: int | None = None
+    requires_keys: bool = False
 
 
 def append_batch(

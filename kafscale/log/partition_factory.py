@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from kafscale.cluster.topic_config_table import CompressionType, MessageTimestampType
+from kafscale.cluster.topic_config_table import CleanupPolicy, CompressionType, MessageTimestampType
 from kafscale.cluster.topic_configs import TopicConfig, effective, is_legal
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.partition_record import PartitionRecord
@@ -37,6 +37,7 @@ def append_rules(config: TopicConfig) -> AppendRules:
         log_append_time=config.message_timestamp_type is MessageTimestampType.LOG_APPEND_TIME,
         # A buffer that cannot grow any more has nothing to wait for; merging makes the larger segments.
         segment_bytes=min(config.segment_bytes, SEGMENT_BUFFER_LIMIT_BYTES),
+        requires_keys=CleanupPolicy.COMPACT in config.cleanup_policy,
     )
 
 

@@ -70,6 +70,8 @@ class PartitionProduceResponse(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     error_message: str | None
+    record_errors: Sequence[tuple[int, str]] = ()
+    """The places of records in a batch that is refused for them, each with what is wrong."""
 
 
 def decode_produce_request(body: memoryview, version: int) -> ProduceRequest:
@@ -158,7 +160,7 @@ def encode_produce_response(
     topics: Sequence[tuple[str, Sequence[PartitionProduceResponse]]],
     throttle_time_ms: int = 0,
 ) -> bytes:
-    """Encode a whole Produce response frame: 4-byte length, header, body. Record errors are left empty.
+    """Encode a whole Produce response frame: 4-byte length, header, body.
 
     Raises `struct.error` when a value does not fit its field.
     """
@@ -174,7 +176,7 @@ def encode_produce_response(
         for partition in partitions:
             parts.append(layout.pack(*partition[:field_count]))
             if version >= _FIRST_VERSION_WITH_ERROR_MESSAGE:
-                parts.append(_record_errors_and_message(partition.error_message, flexible))
+                parts.append(_record_errors_and_message(partition, flexible))
         if flexible:
             parts.append(b"\x00")
     if version >= 1:
@@ -189,8 +191,13 @@ def _compact_count(count: int) -> bytes:
     return uvarint(count + 1)
 
 
-def _record_errors_and_message(error_message: str | None, flexible: bool) -> bytes:
-    """An empty array of record errors, the message, and in a flexible version no tagged fields."""
+def _record_errors_and_message(partition: PartitionProduceResponse, flexible: bool) -> bytes:
+    """The record errors, the message, and in a flexible version no tagged fields."""
+    error_message, record_errors = partition.error_message, partition.record_errors
     if flexible:
-        return b"\x01" + nullable_compact_string(error_message) + b"\x00"
-    return b"\x00\x00\x00\x00" + nullable_string(error_message)
+        errors = b"".join(
+            [_INT32.pack(place) + nullable_compact_string(text) + b"\x00" for place, text in record_errors]
+        )
+        return uvarint(len(record_errors) + 1) + errors + nullable_compact_string(error_message) + b"\x00"
+    errors = b"".join([_INT32.pack(place) + nullable_string(text) for place, text in record_errors])
+    return array_count(len(record_errors)) + errors + nullable_string(error_message)

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Sequence
 
 from kafscale.log.partition import Partition
 from kafscale.log.writing.flush_times import FlushTimes
@@ -51,7 +52,7 @@ class PartitionAppend:
             )
             self._request.one_done(self.flush)
 
-    def refused(self, error_code: int, message: str) -> None:
+    def refused(self, error_code: int, message: str, record_errors: Sequence[tuple[int, str]] = ()) -> None:
         """The records will not be published, or it is not known yet whether they will be (a timeout)."""
         if self.led is not None and error_code in BY_SEQUENCE:
             led, self.led = self.led, None
@@ -60,7 +61,7 @@ class PartitionAppend:
             )
         elif self.result is None:
             self.result = PartitionProduceResponse(
-                self.partition, error_code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, message
+                self.partition, error_code, NO_OFFSET, NO_TIMESTAMP, NO_OFFSET, message, record_errors
             )
             self._request.one_done(self.flush)
 

@@ -10,7 +10,9 @@ from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_gap_guard import BEGINS_LATER, OUT_OF_TURN, SENT_AGAIN
 from kafscale.log.writing.segment_buffer import AppendWaiter
 from kafscale.protocol.acl_codes import Operation, ResourceType
+from kafscale.protocol.compression import Codec
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.keyed_records import KeylessRecordsError, check_keys
 from kafscale.protocol.produce import ProduceRequest
 from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, read_header
 from kafscale.protocol.record_density import check_claim, claims_unlikely_count
@@ -28,8 +30,11 @@ from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.partition_lookup import unknown_partition
 from kafscale.serving.pending_produce import PartitionAppend, PendingProduce, Unanswered
 
-_Uncounted = tuple[str, memoryview, BatchHeader, int, PartitionAppend]
-"""Topic, batch, its header, the topic's max.message.bytes, and where the outcome goes."""
+_Unopened = tuple[str, memoryview, BatchHeader, Partition, PartitionAppend]
+"""Topic, batch, its header, the partition, and where the outcome goes."""
+
+# The keys of so few bytes are looked at at once: another thread takes longer to begin.
+_OPENED_AT_ONCE_BYTES: Final = 4096
 
 _UNANSWERED = Unanswered()
 _DENIED: Final = "Topic authorization failed."
@@ -47,7 +52,7 @@ class ProduceAppender:
         self._reply = reply
         self._refused = False
         self._access = request.access if request.access.is_restricted else None
-        self._uncounted: list[_Uncounted] = []
+        self._unopened: list[_Unopened] = []
         self._now_ms = broker.now_ms()
         self._pending = PendingProduce(
             request,
@@ -59,7 +64,7 @@ class ProduceAppender:
         )
 
     def append_all(self) -> Awaitable[None] | None:
-        """Append every partition's batch. Those whose records must be counted first are appended by the awaitable."""
+        """Append every partition's batch. Those that must be looked into first are appended by the awaitable."""
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
             if self._access is not None and not self._may_write(self._access, name):
@@ -67,8 +72,8 @@ class ProduceAppender:
                 continue
             for index, records in partitions:
                 self._append(name, index, records, appends)
-        if self._uncounted:
-            return self._count_and_finish()
+        if self._unopened:
+            return self._open_and_finish()
         self._finish()
         return None
 
@@ -86,7 +91,7 @@ class ProduceAppender:
                     self._append(name, index, await self._converted(name, index, records), appends)
                 else:
                     self._append(name, index, records, appends)
-                await self._append_uncounted()
+                await self._append_unopened()
                 await asyncio.sleep(0)
         self._finish()
 
@@ -110,16 +115,20 @@ class ProduceAppender:
             appends.append(append)
             self._refuse(name, append, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _DENIED))
 
-    async def _count_and_finish(self) -> None:
-        await self._append_uncounted()
+    async def _open_and_finish(self) -> None:
+        await self._append_unopened()
         self._finish()
 
-    async def _append_uncounted(self) -> None:
-        """Count the records of the batches that `_append` put aside, and append those that hold what they claim."""
-        uncounted, self._uncounted = self._uncounted, []
-        for name, batch, header, max_message_bytes, append in uncounted:
+    async def _append_unopened(self) -> None:
+        """Look into the batches that `_append` put aside, and append those that hold what they should."""
+        unopened, self._unopened = self._unopened, []
+        for name, batch, header, before, append in unopened:
+            max_message_bytes, opener = before.config.max_message_bytes, self._broker.batch_opener
             try:
-                await self._broker.batch_opener.count(batch, header, max_message_bytes)
+                if before.rules.requires_keys:
+                    await opener.check_keys(batch, header, max_message_bytes)
+                else:
+                    await opener.count(batch, header, max_message_bytes)
                 partition, log = self._led(name, append.partition)
                 check_room(log, header)
             except KafkaError as refusal:
@@ -163,17 +172,28 @@ class ProduceAppender:
             partition, log = self._led(name, index)
             batch, header = checked_batch(records, partition, self._version, self._now_ms)
             check_room(log, header)
-            if claims_unlikely_count(header):
-                max_message_bytes = partition.config.max_message_bytes
-                check_claim(header, opened_limit_bytes(max_message_bytes))
-                # The request's body may be gone when it is counted.
+            if self._must_be_opened(partition, batch, header):
+                # The request's body may be gone by then.
                 copy = memoryview(bytes(batch))
-                self._uncounted.append((name, copy, header, max_message_bytes, append))
+                self._unopened.append((name, copy, header, partition, append))
                 return
         except KafkaError as refusal:
             self._refuse_batch(name, append, refusal, records)
             return
         self._append_to(log, partition, batch, header, append)
+
+    def _must_be_opened(self, partition: Partition, batch: memoryview, header: BatchHeader) -> bool:
+        """True if a thread is to look into the batch. Raises `KafkaError` for what is wrong at first sight."""
+        max_message_bytes = partition.config.max_message_bytes
+        if claims_unlikely_count(header):
+            check_claim(header, opened_limit_bytes(max_message_bytes))
+            return True
+        if not partition.rules.requires_keys:
+            return False
+        if header.codec is not Codec.NONE or header.size_bytes > _OPENED_AT_ONCE_BYTES:
+            return True
+        check_keys(batch, header, opened_limit_bytes(max_message_bytes))
+        return False
 
     def _append_to(
         self,
@@ -225,6 +245,8 @@ class ProduceAppender:
             self._broker.leader_changes.when_known(
                 name, append.partition, lambda: append.refused(code, message)
             )
+        elif isinstance(refusal, KeylessRecordsError):
+            append.refused(code, *_keyless(name, append.partition, refusal))
         else:
             append.refused(code, message)
 
@@ -251,6 +273,17 @@ class ProduceAppender:
                 )
             return partition, log
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
+
+
+def _keyless(topic: str, index: int, refusal: KeylessRecordsError) -> tuple[str, list[tuple[int, str]]]:
+    """Kafka's words for records without a key: of all of them, and of each."""
+    text = f"Compacted topic cannot accept message without key in topic partition {topic}-{index}."
+    shown = ", ".join(f"RecordError(batchIndex={place}, message='{text}')" for place in refusal.indexes[:3])
+    message = (
+        f"One or more records have been rejected due to {refusal.count} record errors in total, and only showing "
+        f"the first three errors at most: [{shown}]"
+    )
+    return message, [(place, text) for place in refusal.indexes]
 
 
 def _wait_ms(produce: ProduceRequest) -> int:

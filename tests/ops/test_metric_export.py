@@ -64,6 +64,8 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.MERGE_DEBT_SEGMENTS, lambda: 69)
     metrics.gauge(families.MERGE_DEBT_BYTES, lambda: 70)
     metrics.gauge(families.MERGE_DEBT_AGE, lambda: 71)
+    metrics.gauge(families.COMPACTION_DIRTY_RATIO, lambda: 0.5)
+    metrics.gauge(families.COMPACTION_OLDEST_DIRTY, lambda: 72)
     metrics.gauge(families.TOPICS, lambda: 28)
     metrics.gauge(families.PARTITIONS_LED, lambda: 29)
     metrics.gauge(families.PARTITIONS_FOLLOWED, lambda: 30)

@@ -40,6 +40,7 @@ ANSWERS = st.lists(
                 st.just(-1) | st.integers(0, 253_402_300_799).map(lambda seconds: seconds * 1000),
                 INT64,
                 st.none() | TEXT,
+                st.lists(st.tuples(INT32, TEXT), max_size=3),
             ),
             max_size=4,
         ),
@@ -108,7 +109,7 @@ def test_a_response_decodes_to_the_same_values_with_the_oracle(
             *partition[:3],
             append_time,
             *([partition.log_start_offset] if version >= 5 else []),
-            *([[], partition.error_message] if version >= 8 else []),
+            *([list(map(list, partition.record_errors)), partition.error_message] if version >= 8 else []),
         ]
 
     assert received == [

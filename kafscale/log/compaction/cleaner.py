@@ -2,8 +2,8 @@
 
 Theory of operation. First the map takes the keys of the *dirty* records, those that no compaction has looked at, each
 with its newest offset. Then the log is gone through from its start: a record goes if the map has a newer one of its
-key. A tombstone, a record without a value, stays for `delete.retention.ms` more, so that a consumer on its way to the
-end of the log learns of it: the first compaction that meets it notes in its batch when that time ends, and one that
+key. A tombstone, a record without a value, stays for `delete.retention.ms` more, so that a consumer that is
+still reading learns of it: the first compaction that meets it notes in its batch when that time ends, and one that
 runs after it removes the tombstone. By then nothing older of its key is left: everything older was gone through
 before, or by the same compaction. A batch whose records all stay is kept byte for byte.
 """
@@ -13,14 +13,14 @@ from dataclasses import dataclass, fields
 
 from kafscale.errors import CorruptDataError
 from kafscale.log.compaction.offset_map import OffsetMap
-from kafscale.log.compaction.record_walk import Walked, records_of, walk_records
 from kafscale.log.compaction.written_batches import MOST_OFFSET_DELTA, emptied, empty_batch, reduced
+from kafscale.protocol.keyed_records import Walked, records_of, walk_records
 from kafscale.protocol.record_batch import BatchHeader, read_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningRules:
-    """What a compaction goes by. Times are Unix milliseconds.
+    """The rules of one compaction. Times are Unix milliseconds.
 
     `first_dirty_offset`: the map takes no record below it. `last_batches`: the base offset of the newest batch of
     each producer that is still known, which stays, empty if need be, as Kafka keeps it. `opened_limit_bytes`: a
@@ -108,7 +108,7 @@ class Cleaner:
     # --- the log
 
     def clean(self, batches: memoryview) -> bytes:
-        """What stays of whole batches; what depends on the next ones comes with these, or with `end_object`."""
+        """The rest of whole batches; what depends on the next ones comes with these, or with `end_object`."""
         written: list[bytes | memoryview] = []
         position, kept_from = 0, 0
         while position < len(batches):
@@ -132,7 +132,7 @@ class Cleaner:
         return b"".join(written)
 
     def end_object(self) -> tuple[bytes, CleaningTotals]:
-        """What is still to be written at the end of an object, and what was counted since the last one."""
+        """The rest to be written at the end of an object, and what was counted since the last one."""
         totals, self.totals = self.totals, CleaningTotals()
         return self._end_gone(), totals
 

@@ -33,7 +33,7 @@ class Cleaning(Protocol):
         """Take the keys of dirty batches; whether the map is full, and the offset that it reaches to."""
 
     async def clean(self, batches: Sequence[Buffer]) -> bytes:
-        """What stays of the batches, as far as it is decided."""
+        """The rest of the batches, as far as it is decided."""
 
     async def end_object(self) -> tuple[bytes, CleaningTotals]:
         """The last bytes of the object, and what was counted since the last one."""

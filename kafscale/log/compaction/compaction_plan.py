@@ -33,7 +33,7 @@ class CompactionLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionState:
-    """What of a partition is clean, what is dirty and may be compacted now, and when it is due.
+    """The clean part of a partition, the dirty part that may be compacted now, and when it is due.
 
     Both ascend. `first_dirty_offset` may lie inside the first dirty segment. `oldest_dirty_ms`: the newest timestamp
     of the oldest dirty segment that has one, -1 for none. `due_ms`: when it is due if nothing is sealed meanwhile, in

@@ -1,7 +1,8 @@
 """The newest offset of each key among the records that a compaction looks at, in memory of a fixed size. Pure.
 
 As Kafka's SkimpyOffsetMap: the map has digests of the keys in place of keys, in open addressing, 24 bytes for each
-slot. The digests are of 128 bits and keyed with a secret of the run, so that nobody can make two keys that share one.
+slot. The digests are of 128 bits and keyed with a secret of the run, so that no client can make two keys that share
+one.
 """
 
 from array import array

@@ -56,7 +56,10 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionTools:
-    """What compactions share. `memory_bytes`: of the map. `new_token`: letters and digits, new for every call."""
+    """The parts that compactions share.
+
+    `memory_bytes`: of the map. `new_token`: letters and digits, new for every call.
+    """
 
     objects: ObjectStore
     reads: SourceReads
@@ -175,7 +178,7 @@ class PartitionCompaction:
     async def _cleaned(
         self, cleaning: Cleaning, sources: Sequence[SegmentReference], totals: CleaningTotals
     ) -> AsyncGenerator[bytes, None]:
-        """What stays of the sources' batches; `totals` is complete at the end."""
+        """The rest of the sources' batches; `totals` is complete at the end."""
         for source in sources:
             async with aclosing(self._batches(source)) as batches:
                 async for views in batches:

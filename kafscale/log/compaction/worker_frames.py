@@ -1,4 +1,4 @@
-"""What goes between a broker and its compaction process: frames of a kind, a length and a payload. Pure."""
+"""The frames between a broker and its compaction process: a kind, a length and a payload. Pure."""
 
 from enum import IntEnum
 from struct import Struct

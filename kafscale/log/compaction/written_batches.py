@@ -1,15 +1,15 @@
 """The batches that compaction writes: those that lose records, and the empty ones in the place of what is gone. Pure.
 
 A batch keeps its offsets, its producer's fields, its leader epoch and its codec. Where whole batches are gone an
-empty batch has their offsets, so that a compacted segment has no gaps: whoever reads a part of it can still tell from
+empty batch has their offsets, so that a compacted segment has no gaps: a reader of a part of it can still tell from
 the batches alone that nothing is missing (docs/format/segment.md).
 """
 
 from collections.abc import Sequence
 from typing import Final
 
-from kafscale.log.compaction.record_walk import Walked
 from kafscale.protocol.compression import Codec, compress
+from kafscale.protocol.keyed_records import Walked
 from kafscale.protocol.record_batch import (
     CODEC_MASK,
     DELETE_HORIZON_FLAG,

@@ -1,5 +1,6 @@
 """DeleteRecords: raises the log start offset in the record; the objects below it are deleted later."""
 
+from kafscale.cluster.topic_config_table import CleanupPolicy
 from kafscale.log.life.log_start import LogStart
 from kafscale.log.partition import Partition
 from kafscale.log.writing.record_writer import FencedError
@@ -17,10 +18,17 @@ class RecordDeletion:
     async def delete_before(self, partition: Partition, offset: int) -> int:
         """Make `offset` (-1: the high watermark) the log start offset unless it is higher; returns the result.
 
-        Raises `KafkaError` OFFSET_OUT_OF_RANGE and NOT_LEADER_OR_FOLLOWER, `StoreError`, `CorruptDataError`.
+        Raises `KafkaError` OFFSET_OUT_OF_RANGE, NOT_LEADER_OR_FOLLOWER, and, for a topic that is compacted and
+        nothing else, POLICY_VIOLATION; `StoreError`, `CorruptDataError`.
         """
         if not partition.is_led:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {partition.id}")
+        policy = partition.config.cleanup_policy
+        if CleanupPolicy.COMPACT in policy and CleanupPolicy.DELETE not in policy:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of partition {partition.id} can not be deleted due to the configured policy",
+            )
         log_end_offset = partition.record.log_end_offset
         wanted = log_end_offset if offset == HIGH_WATERMARK else offset
         if not 0 <= wanted <= log_end_offset:

@@ -11,7 +11,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.object_keys import SegmentKey
+from kafscale.formats.object_keys import Compaction, SegmentKey
 from kafscale.formats.producer_batches import REMEMBERED_BATCHES
 from kafscale.formats.segment_walk import SegmentWalk, check_totals
 from kafscale.protocol.record_batch import BatchHeader, sequence_before
@@ -95,6 +95,7 @@ class InspectedSegment:
     batches: BatchList
     sequenced: tuple[SequencedBatch, ...] = ()
     start: int = 0
+    compaction: Compaction | None = None
 
     @property
     def leader_epoch(self) -> int:
@@ -189,4 +190,5 @@ class SegmentInspection:
             spans=tuple(self._spans),
             batches=BatchList(bytes(self._batches)),
             sequenced=tuple(sorted(sequenced, key=lambda batch: batch.base_offset)),
+            compaction=None if self._parsed is None else self._parsed.compaction,
         )

@@ -107,7 +107,9 @@ def _reference_problems(record: PartitionRecord, reference: SegmentReference) ->
     if reference.last_offset >= record.log_end_offset:
         yield f"a segment up to offset {reference.last_offset}; the log ends at {record.log_end_offset}"
     offsets = reference.last_offset - reference.base_offset + 1
-    if reference.base_offset < 0 or not 1 <= reference.record_count <= offsets:
+    # Of a compacted segment nothing may be left.
+    least_records = 1 if object_keys.compaction_of(reference) is None else 0
+    if reference.base_offset < 0 or not least_records <= reference.record_count <= offsets:
         yield f"{reference.record_count} records at {offsets} offsets from {reference.base_offset} on"
     if reference.size_bytes < _SMALLEST_SEGMENT_BYTES or reference.start < 0:
         yield f"a segment of {reference.size_bytes} bytes at byte {reference.start} of its object"

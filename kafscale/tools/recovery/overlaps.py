@@ -6,6 +6,10 @@ fenced, or gave a flush up, before they published. A leader that finds its key t
 So where two objects overlap, the one with the higher epoch, or of the same epoch the one with the higher base
 offset, was written by a leader that had seen that the other was not published. Merged segments have only what
 was published; they and their sources agree, and any set of them that covers everything will do.
+
+A compacted segment has less than what it was made of, and that is as it should be: a record is gone because a newer
+one of its key was published, or because its time was over. So it wins over all that it covers, but over a compacted
+one that knew more: beside what lost a tombstone, nothing may stand that is older than the tombstone was.
 """
 
 import heapq
@@ -13,14 +17,19 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
+from kafscale.formats.object_keys import Compaction
 from kafscale.log.reading.segment_inspection import InspectedSegment, Span
+
+NOTHING_COMPACTED: Final = Compaction(-1, -1, "")
 
 
 class DropReason(StrEnum):
     """Why a segment is not part of the rebuilt log."""
 
     COVERED = "what it holds is kept in a merged segment, or in that one's sources"
+    COMPACTED = "what it holds was compacted into another segment"
     OVERLAPPED = "merged segment that overlaps others, which hold what comes later"
     LEFTOVER = "orphan: a later leader wrote the same offsets"
     OLD_LEADER = "orphan: a leader of a higher epoch wrote before it"
@@ -61,6 +70,8 @@ def choose(segments: Iterable[InspectedSegment], damaged: Sequence[tuple[int, st
     beaten = _beaten(ordered, sorted(damaged))
     standing = [segment for segment in ordered if segment.key not in beaten]
     beaten |= _of_old_leaders(standing)
+    standing = [segment for segment in standing if segment.key not in beaten]
+    beaten |= _compacted(standing)
     standing = [segment for segment in standing if segment.key not in beaten]
     kept: list[InspectedSegment] = []
     dropped = list(beaten.values())
@@ -112,15 +123,49 @@ def _agree(earlier: InspectedSegment, later: InspectedSegment) -> bool:
     """True if both hold the same batches where they overlap, as a merged segment and its sources do."""
     if not earlier.is_merged and not later.is_merged:
         return False
+    is_compacted = earlier.compaction is not None or later.compaction is not None
     first = max(earlier.base_offset, later.base_offset)
     last = min(earlier.last_offset, later.last_offset)
     for segment in (earlier, later):
         inside = (first, last) == (segment.base_offset, segment.last_offset)
         if not segment.is_merged and not inside:
             return False
-    return earlier.batches.between(first, last) == later.batches.between(first, last) and (
-        _clipped(earlier.spans, first, last) == _clipped(later.spans, first, last)
-    )
+    have_same_epochs = _clipped(earlier.spans, first, last) == _clipped(later.spans, first, last)
+    if is_compacted:
+        return have_same_epochs
+    return have_same_epochs and earlier.batches.between(first, last) == later.batches.between(first, last)
+
+
+def _compacted(ordered: Sequence[InspectedSegment]) -> dict[str, Dropped]:
+    """The segments that a compacted one covers which knows more than they do."""
+    dropped: dict[str, Dropped] = {}
+    compacted: list[InspectedSegment] = []
+    # The widest of those that begin together comes first, so whatever covers a segment was seen before it, but for
+    # another one of the same offsets.
+    for segment in sorted(ordered, key=_width_first):
+        compacted = [one for one in compacted if one.last_offset >= segment.base_offset]
+        for other in compacted:
+            if other.last_offset >= segment.last_offset and _knows_more(other, segment):
+                dropped[segment.key] = Dropped(
+                    segment=segment, reason=DropReason.COMPACTED, because=other.key
+                )
+                break
+        if segment.compaction is not None:
+            compacted.append(segment)
+    return dropped
+
+
+def _width_first(segment: InspectedSegment) -> tuple[int, int, Compaction]:
+    """The order for `_compacted`: of those with the same offsets the one that knows more comes first."""
+    compaction = segment.compaction or NOTHING_COMPACTED
+    newest_first = Compaction(-compaction.map_end_offset, -compaction.leader_epoch, compaction.token)
+    return segment.base_offset, -segment.last_offset, newest_first
+
+
+def _knows_more(one: InspectedSegment, other: InspectedSegment) -> bool:
+    if one.compaction is None or other.compaction is None:
+        return one.compaction is not None
+    return one.compaction.map_end_offset >= other.compaction.map_end_offset
 
 
 def _clipped(spans: Iterable[Span], first: int, last: int) -> list[Span]:

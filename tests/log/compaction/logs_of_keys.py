@@ -69,7 +69,7 @@ def records_in(batches: bytes) -> list[Record]:
 
 
 def newest_values(records: Iterable[Record]) -> dict[bytes, bytes]:
-    """What a consumer that reads everything has of each key in the end."""
+    """The value of each key for a consumer that has read everything."""
     found: dict[bytes, bytes] = {}
     for record in records:
         assert record.key is not None

@@ -1,6 +1,7 @@
-"""What compaction keeps, by Kafka's rules: single cases, and random logs against a dictionary."""
+"""The records that compaction keeps, by Kafka's rules: single cases, and random logs against a dictionary."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 import pytest
 from crc32c import crc32c
@@ -85,7 +86,7 @@ def test_a_batch_that_loses_nothing_stays_byte_for_byte() -> None:
     assert kept.endswith(log[-len(batch_of([Sent(b"a", b"2")], 3)) :])
 
 
-def test_batches_that_are_gone_leave_one_empty_batch_for_each_leader_epoch() -> None:
+def test_what_is_gone_leaves_an_empty_batch_for_each_epoch() -> None:
     log = b"".join(
         batch_of([Sent(b"a", b"%d" % offset)], offset, leader_epoch=epoch)
         for offset, epoch in enumerate((1, 1, 2, 2, 2))
@@ -113,7 +114,7 @@ def test_neighbouring_empty_batches_become_one() -> None:
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_what_is_left_of_a_batch_has_its_codec_its_producer_and_its_headers(codec: str) -> None:
+def test_the_rest_of_a_batch_has_its_codec_and_its_producer(codec: str) -> None:
     sent = [Sent(b"key-%d" % (number % 3), b"value" * 50, NOW_MS + number) for number in range(10)]
     log = batch_of(sent, 5, codec=codec, producer=(7, 2, 100))
     one = cleaner(first_dirty_offset=5)
@@ -128,7 +129,7 @@ def test_what_is_left_of_a_batch_has_its_codec_its_producer_and_its_headers(code
     assert all(record.headers == (("name", b"header"),) for record in records_in(kept))
 
 
-def test_a_tombstone_stays_for_its_time_from_the_first_compaction_on() -> None:
+def test_a_tombstone_stays_for_its_time() -> None:
     log = batch_of([Sent(b"a", b"1", NOW_MS - 5), Sent(b"b", b"1", NOW_MS - 4), Sent(b"a", None, NOW_MS - 3)])
     kept, totals = compact(log)
     (header,) = headers_in(kept)
@@ -158,8 +159,10 @@ def test_a_tombstone_that_the_map_does_not_reach_stays() -> None:
     assert one.clean(memoryview(beyond)) + one.end_object()[0] == beyond
 
 
-def test_the_newest_batch_of_a_known_producer_stays_without_its_records() -> None:
-    log = batch_of([Sent(b"a", b"1")], producer=(7, 1, 0)) + batch_of([Sent(b"a", b"2")], 1, producer=(8, 0, 0))
+def test_the_newest_batch_of_a_known_producer_stays_empty() -> None:
+    log = batch_of([Sent(b"a", b"1")], producer=(7, 1, 0)) + batch_of(
+        [Sent(b"a", b"2")], 1, producer=(8, 0, 0)
+    )
     kept, _ = compact(log, cleaner(last_batches={7: 0, 8: 1}))
     first, _ = headers_in(kept)
     assert (first.record_count, first.producer_id, first.producer_epoch, first.base_sequence) == (0, 7, 1, 0)
@@ -216,7 +219,7 @@ def written(batches: Iterable[tuple[Sequence[tuple[bytes, bytes | None]], str]],
 
 
 @given(rounds=st.lists(st.tuples(BATCHES, st.integers(0, 2 * RETENTION_MS)), min_size=1, max_size=4))
-def test_a_log_that_is_compacted_again_and_again_equals_a_dictionary(
+def test_a_log_compacted_again_and_again_equals_a_dictionary(
     rounds: list[tuple[list[tuple[list[tuple[bytes, bytes | None]], str]], int]],
 ) -> None:
     log, end_offset, now_ms = b"", 0, NOW_MS
@@ -245,7 +248,7 @@ def test_a_log_that_is_compacted_again_and_again_equals_a_dictionary(
 
 
 @given(batches=BATCHES, cuts=st.lists(st.integers(0, 7), max_size=3))
-def test_how_the_batches_are_divided_between_calls_makes_no_difference(
+def test_how_the_batches_are_divided_makes_no_difference(
     batches: list[tuple[list[tuple[bytes, bytes | None]], str]], cuts: list[int]
 ) -> None:
     log = written(batches, 0)
@@ -255,7 +258,7 @@ def test_how_the_batches_are_divided_between_calls_makes_no_difference(
         starts.append(starts[-1] + header.size_bytes)
     places = sorted({0, len(starts) - 1, *(min(cut, len(starts) - 1) for cut in cuts)})
     one = cleaner()
-    pieces = [log[starts[a] : starts[b]] for a, b in zip(places, places[1:], strict=False)]
+    pieces = [log[starts[a] : starts[b]] for a, b in pairwise(places)]
     for piece in pieces:
         one.map_batches(memoryview(piece))
     parts = [one.clean(memoryview(piece)) for piece in pieces]

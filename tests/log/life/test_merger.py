@@ -21,6 +21,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.store import Put
 from kafscale.ops.metrics import MergeOutcome
 from tests.formats.segments import parse_segment, verify_segment
+from tests.log.compaction.logs_of_keys import Sent, batch_of
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
 from tests.support.waiting import PATIENCE_SEC
@@ -485,7 +486,8 @@ async def test_retention_limits_a_merge_only_where_records_expire(policy: str) -
         await broker.create_topic(configs={"cleanup.policy": policy, "retention.ms": 10_000_000})
         hour_ms = 3_600_000
         for number, value in enumerate(values(10)):
-            records = wire.batch([value], timestamp=1_700_000_000_000 + number * hour_ms)
+            sent = [Sent(b"key", value, 1_700_000_000_000 + number * hour_ms)]
+            records = batch_of(sent)
             assert (await client.produce("topic", 0, records)).error_code == 0
             await broker.seal("topic")
         assert await merge(broker) == (policy == "compact")

@@ -1,14 +1,19 @@
-"""The records of a batch as compaction sees them: where they lie, their keys, and whether they have a value. Pure.
+"""The records of a batch for those who need their keys: where they lie, and whether they have a value. Pure.
 
 `protocol/records.py` decodes everything; this walk is made for many records, and copies nothing but keys.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Final
 
 from kafscale.errors import CorruptDataError
-from kafscale.protocol.compression import decompress
-from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader
+from kafscale.protocol.compression import DecompressedTooLargeError, decompress
+from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import HEADER_SIZE, BatchHeader, InvalidBatchError
 from kafscale.protocol.varint import MAX_VARLONG_BYTES, read_varint
+
+MOST_RECORD_ERRORS: Final = 1000
+"""Of a refused batch: an answer does not grow with what a client sends."""
 
 _NAME = "record batch"
 
@@ -75,3 +80,31 @@ def walk_records(header: BatchHeader, data: bytes) -> Iterator[Walked]:
         raise CorruptDataError(
             _NAME, f"{size - position} bytes follow the last of {header.record_count} records"
         )
+
+
+class KeylessRecordsError(InvalidBatchError):
+    """A batch for a compacted topic has records without a key; `indexes`: the first of them, by their places."""
+
+    def __init__(self, indexes: Sequence[int], count: int) -> None:
+        super().__init__(ErrorCode.INVALID_RECORD, f"{count} records without a key")
+        self.indexes = indexes
+        self.count = count
+
+
+def check_keys(batch: memoryview, header: BatchHeader, opened_limit_bytes: int) -> None:
+    """Refuse a client's batch unless every record has a key, and there are as many as its header says.
+
+    Raises `KeylessRecordsError`, and `InvalidBatchError` INVALID_RECORD and MESSAGE_TOO_LARGE.
+    """
+    try:
+        data = records_of(batch, header, opened_limit_bytes)
+        keyless = [place for place, record in enumerate(walk_records(header, data)) if record[5] is None]
+    except DecompressedTooLargeError as problem:
+        raise InvalidBatchError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"a batch of {header.size_bytes} bytes decompresses to more than {opened_limit_bytes} bytes",
+        ) from problem
+    except CorruptDataError as problem:
+        raise InvalidBatchError(ErrorCode.INVALID_RECORD, problem.problem) from problem
+    if keyless:
+        raise KeylessRecordsError(keyless[:MOST_RECORD_ERRORS], len(keyless))
