@@ -81,6 +81,11 @@ class WorkerProcess:
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
         self._process = process
 
+    @property
+    def process_id(self) -> int:
+        """The operating system's number of the process."""
+        return self._process.pid
+
     async def begin(self, rules: CleaningRules, memory_bytes: int, most_keys: int) -> None:
         """Tell the process what it is to do."""
         await self._ask(Frame.BEGIN, encode_begin(rules, memory_bytes, most_keys))

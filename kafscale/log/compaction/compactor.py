@@ -51,7 +51,7 @@ class Compactor:
         is_off: bool,
         steady_ms: Callable[[], int],
     ) -> None:
-        self._tools = tools
+        self.tools = tools
         self._logs = logs
         self._removals = removals
         self._merger = merger
@@ -126,7 +126,7 @@ class Compactor:
         written_bytes = before_bytes = 0
         try:
             await self._logs.load(partition)
-            compaction = PartitionCompaction(self._tools, partition, state, span_limit_ms(partition.config))
+            compaction = PartitionCompaction(self.tools, partition, state, span_limit_ms(partition.config))
             self._current = compaction
             async with aclosing(compaction.run()) as groups:
                 async for group in groups:
