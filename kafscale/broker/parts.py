@@ -26,6 +26,7 @@ from kafscale.cluster.view_feeder import ClusterViewFeeder
 from kafscale.formats.journal_keys import JOURNAL_BUCKET_MARK, journal_bucket_folder
 from kafscale.formats.object_keys import health_key
 from kafscale.groups.service import GroupService
+from kafscale.log.compaction.cleaning_work import CleaningProcesses, CleaningWork
 from kafscale.log.log_parts import LogParts, LogSurroundings
 from kafscale.log.reading.log_reader import log_reader
 from kafscale.memory.memory_budget import MemoryBudget
@@ -102,8 +103,10 @@ class BasicParts:
         shared_cost: SharedCost = unshared,
         clocks: Clocks = SYSTEM,
         around_dispatcher: AroundDispatcher | None = None,
+        cleaning: CleaningWork | None = None,
     ) -> None:
         self.clocks = clocks
+        self.cleaning = cleaning or CleaningProcesses()
         self.around_dispatcher = around_dispatcher
         self.start = start or StartProgress(clocks.steady_ms)
         health.set_starting(self.start.reason)
@@ -209,6 +212,7 @@ class ServingParts:
             hedge=basics.hedge,
             shared_cost=basics.shared_cost,
             clocks=clocks,
+            cleaning=basics.cleaning,
         )
         self.log_parts = LogParts(around, self.reader)
         self.logs, self.partitions = self.log_parts.logs, self.log_parts.partitions

@@ -7,7 +7,7 @@ registered.
 import math
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from kafscale.clocks import SYSTEM, Clocks
@@ -16,7 +16,7 @@ from kafscale.formats.features import SEGMENT_FORMAT
 from kafscale.formats.index import index_version_at
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.checkpointer import Checkpointer
-from kafscale.log.compaction.cleaning_work import CleaningProcesses, CleaningWork
+from kafscale.log.compaction.cleaning_work import CleaningWork
 from kafscale.log.compaction.compactor import Compactor
 from kafscale.log.compaction.partition_compaction import CompactionTools
 from kafscale.log.journal.broker_journal import BrokerJournal, BrokerJournals
@@ -93,10 +93,10 @@ class LogSurroundings:
     unrenewed_ms: Callable[[], int]
     new_random: Callable[[], random.Random]
     new_token: Callable[[], str]
+    cleaning: CleaningWork
     hedge: Hedge | None = None
     shared_cost: SharedCost = unshared
     clocks: Clocks = SYSTEM
-    cleaning: CleaningWork = field(default_factory=CleaningProcesses)
 
 
 class LogParts:

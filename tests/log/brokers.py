@@ -19,6 +19,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord, decode_partition_record
 from kafscale.formats.topic_record import decode_leader_record
+from kafscale.log.compaction.cleaning_work import CleaningInProcess
 from kafscale.log.journal.partition_states import PartitionStates
 from kafscale.log.log_parts import LogParts, LogSurroundings
 from kafscale.log.partition import Partition
@@ -100,6 +101,7 @@ class BrokerParts:
             new_random=lambda: random.Random(broker_id),
             new_token=lambda: f"{broker_id:04x}{next(tokens):04x}",
             shared_cost=self.meter.shared,
+            cleaning=CleaningInProcess(),
             clocks=Clocks(now_ms=self.now_ms, steady_ms=self.now_ms),
         )
         self.parts = LogParts(around, self.reader)

@@ -84,6 +84,7 @@ class Plan:
         2,
         5,
     )  # at most so many batches of a producer: one of these for all of a run
+    keys: int = 0  # of the records; topics with keys are compacted
     drain_rate: float = 0.5  # of producers that wait before they go on with another leader
 
     @staticmethod
@@ -153,6 +154,9 @@ class Plan:
         return "delete topic" in self.kinds
 
 
+COMPACTED = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01"}
+
+
 class SimulatedCluster:
     """The stores, the brokers that are there now, and the clients."""
 
@@ -163,6 +167,7 @@ class SimulatedCluster:
         self.history = History()
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.client_conditions = plan.clients
+        self.keys = plan.keys
         self.invariants = Invariants(self.trace, self._object, self.fail)
         self.metadata = SimulatedMetadata(self.invariants)
         self.bucket = SimulatedBucket(Clock().now_ms, self.invariants)
@@ -191,7 +196,8 @@ class SimulatedCluster:
     def create_topic(self, name: str, partition_count: int) -> uuid.UUID:
         """A topic as if a broker that is gone had made it."""
         topic_id = uuid.UUID(int=self.rng.getrandbits(128), version=4)
-        record = TopicRecord(name=name, topic_id=topic_id, partition_count=partition_count)
+        configs = COMPACTED if self.plan.keys else {}
+        record = TopicRecord(name=name, topic_id=topic_id, partition_count=partition_count, configs=configs)
         empty = encode_partition_record(PartitionRecord(leader_epoch=-1))
         puts = [Put(keys.partition(name, index), empty) for index in range(partition_count)]
         self.metadata.transact_as(

@@ -36,6 +36,8 @@ class Fetched(NamedTuple):
     high_watermark: int
     preferred_read_replica: int
     records: list[tuple[int, bytes]]
+    next_offset: int
+    """After the last batch, of which compaction may have left nothing else; 0 without any."""
 
 
 def produce_frame(topic: str, index: int, batch: bytes, timeout_ms: int) -> bytes:
@@ -92,7 +94,8 @@ def fetched(frame: bytes) -> Fetched:
     error_code, high_watermark, *_, preferred = _FETCHED.unpack_from(frame, 37)[1:]
     length, start = read_uvarint(frame, 37 + _FETCHED.size)
     body = memoryview(frame)[start : start + length - 1]
-    return Fetched(error_code, high_watermark, preferred, list(_records(body)))
+    ends = [header.last_offset + 1 for _, header in walk(body, 0, len(body), "fetched")]
+    return Fetched(error_code, high_watermark, preferred, list(_records(body)), max(ends, default=0))
 
 
 def _records(body: memoryview) -> Iterator[tuple[int, bytes]]:

@@ -220,7 +220,9 @@ class Invariants:
             self._fail(
                 f"{who} read {value!r} at {log} offset {offset}, published is {log.values.get(offset)!r}"
             )
-        due = log.next_after(position)
+        due = next((one for one in log.published_from(position) if one not in log.removed), None)
+        if offset in log.removed:
+            due = next(log.published_from(position), None)
         if due is not None and due != offset:
             self._fail(f"{who} read offset {offset} of {log} where {due} was due, from {position} on")
 

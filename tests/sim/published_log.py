@@ -7,6 +7,7 @@ held against every later record, checkpoint, acknowledgement and read.
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, pairwise, takewhile
 
 from kafscale.errors import CorruptDataError
 from kafscale.formats import object_keys
@@ -15,8 +16,8 @@ from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, SegmentReference
 from kafscale.formats.producer_batches import REMEMBERED_BATCHES, ProducerBatch
 from kafscale.log.producer_state import joined
-from kafscale.protocol.records import decode_records
-from tests.formats.segments import parse_segment, verify_segment
+from kafscale.protocol.records import Record, decode_records
+from tests.formats.segments import Segment, parse_segment, verify_segment
 
 Fail = Callable[[str], None]
 Bucket = Callable[[str], bytes | None]
@@ -43,7 +44,9 @@ class PublishedLog:
     """One partition from its creation to its deletion, as it was published.
 
     `topic` has the number of its incarnation: names come back. `values` by offset, `offsets` ascending, those of
-    deleted records too. `end_offset`: of what is committed. `may_start_at`: up to where deletion was asked for.
+    deleted records too. `newest`: the newest offset of each key; `removed`: offsets that compaction took, and that
+    brokers with an older picture may still serve. `end_offset`: of what is committed. `may_start_at`: up to where
+    deletion was asked for.
     """
 
     name: str
@@ -61,7 +64,10 @@ class PublishedLog:
     claimed_by: dict[int, str] = field(default_factory=dict)
     is_deleted: bool = False
     may_start_at: int = 0
+    newest: dict[bytes, int] = field(default_factory=dict)
+    removed: set[int] = field(default_factory=set)
     merges: int = 0
+    compactions: int = 0
     deletions: int = 0
     _producers: dict[int, _Producer] = field(default_factory=dict)
 
@@ -73,10 +79,14 @@ class PublishedLog:
     def __str__(self) -> str:
         return f"{self.topic}-{self.index}"
 
-    def next_after(self, position: int) -> int | None:
-        """The first published offset from `position` on."""
-        at = bisect_left(self.offsets, position)
-        return self.offsets[at] if at < len(self.offsets) else None
+    def published_from(self, position: int) -> Iterator[int]:
+        """The published offsets from `position` on."""
+        return islice(self.offsets, bisect_left(self.offsets, position), None)
+
+    def removed_between(self, position: int, offset: int) -> list[int]:
+        """The published offsets from `position` to before `offset`, as long as compaction has removed them."""
+        passed = takewhile(lambda one: one < offset and one in self.removed, self.published_from(position))
+        return list(passed)
 
     # --- what is committed
 
@@ -177,12 +187,31 @@ class PublishedLog:
             self.fail(f"{where} is published and damaged: {problem}")
             return
         parts = [parse_segment("", self.bodies.pop(source)) for source in sources]
-        if bytes(whole.body) != b"".join(bytes(part.body) for part in parts):
+        if object_keys.compaction_of(merged) is not None:
+            self._compacted(where, whole, parts)
+        elif bytes(whole.body) != b"".join(bytes(part.body) for part in parts):
             self.fail(f"{where} does not hold the batches of its sources, verbatim")
         at = self.references.index(sources[0])
         self.references[at : at + len(sources)] = [merged]
         self.bodies[merged] = data
         self.merges += 1
+
+    def _compacted(self, where: str, whole: Segment, parts: Sequence[Segment]) -> None:
+        """Only what a newer record of its key replaces may be gone."""
+        before = {record.offset: record for part in parts for record in _records_of(part)}
+        after = {record.offset: record for record in _records_of(whole)}
+        for offset, record in after.items():
+            if before.get(offset) != record:
+                self.fail(f"{where} has {record}, its sources {before.get(offset)}")
+        for offset in before.keys() - after.keys():
+            key = before[offset].key or b""
+            if self.newest[key] <= offset:
+                self.fail(f"{where} lost the newest record of {key!r}, at offset {offset}")
+            self.removed.add(offset)
+        headers = [header for _, header in verify_segment(whole)]
+        if any(one.last_offset + 1 != two.base_offset for one, two in pairwise(headers)):
+            self.fail(f"{where} has gaps between its batches")
+        self.compactions += 1
 
     def _key(self, reference: SegmentReference) -> str:
         return reference.object_key or object_keys.segment_key(
@@ -205,6 +234,8 @@ class PublishedLog:
                 if record.offset in self.values:
                     self.fail(f"{self}: offset {record.offset} is published twice")
                 self.values[record.offset] = record.value or b""
+                if record.key is not None:
+                    self.newest[record.key] = record.offset
                 self.offsets.append(record.offset)
             if header.producer_id >= 0:
                 self._remember(
@@ -291,3 +322,8 @@ class PublishedLog:
     def records(self) -> Iterator[tuple[int, bytes]]:
         """Offsets and values, in order."""
         return ((offset, self.values[offset]) for offset in self.offsets)
+
+
+def _records_of(segment: Segment) -> Iterator[Record]:
+    for position, header in verify_segment(segment):
+        yield from decode_records(segment.data[position : position + header.size_bytes], 1 << 20)

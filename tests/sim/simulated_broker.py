@@ -19,6 +19,7 @@ from kafscale.clocks import Clocks
 from kafscale.cluster.cluster_record import new_kafka_uuid
 from kafscale.cluster.view import ClusterView
 from kafscale.log import checkpointer, partition_log
+from kafscale.log.compaction.cleaning_work import CleaningInProcess
 from kafscale.log.life import merge_planner, removals
 from kafscale.log.manager import LogManager
 from kafscale.log.writing import flusher, shared_publications
@@ -102,6 +103,7 @@ class SimulatedBroker:
             cast(MetadataStore, self._metadata),
             cast(ObjectStore, self._objects),
             hedge=Hedge(0.3),
+            cleaning=CleaningInProcess(),
             clocks=Clocks(
                 now_ms=self.clock.now_ms, steady_ms=self.clock.steady_ms, steady_sec=_Time.monotonic
             ),

@@ -37,6 +37,7 @@ class Surroundings(Protocol):
     invariants: Invariants
     history: History
     client_conditions: Conditions
+    keys: int
 
     def broker(self, broker_id: int) -> SimulatedBroker | None:
         """The broker that listens under that id now, if it can be reached."""
@@ -135,6 +136,7 @@ class Consumer(Client):
                 await self.rest(0.2)
                 continue
             await self._take(broker, answer.error_code, answer.preferred_read_replica, answer.records)
+            self._pass_removed(answer.next_offset)
 
     def _choose(self) -> tuple[SimulatedBroker | None, int]:
         if self._preferred is not None:
@@ -155,10 +157,17 @@ class Consumer(Client):
             self._preferred = preferred
         for offset, value in records:
             if offset >= self.position:
+                self._pass_removed(offset)
                 self.around.trace.add(self.name, f"reads {self.log} offset {offset} at {broker.name}:", value)
                 self.around.invariants.seen(self.name, self.log, self.position, offset, value)
                 self._journal.see(self.log.place, offset, value)
                 self.position = offset + 1
+
+    def _pass_removed(self, offset: int) -> None:
+        """What compaction removed before the offset counts as seen: a newer record of its key is there."""
+        for removed in self.log.removed_between(self.position, offset):
+            self._journal.see(self.log.place, removed, self.log.values[removed])
+            self.position = removed + 1
 
     async def _handle(self, broker: SimulatedBroker, error_code: int) -> None:
         name = ErrorCode(error_code).name

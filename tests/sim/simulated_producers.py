@@ -65,6 +65,14 @@ class Producer(Client):
         self._number += count
         return values
 
+    def _records(self, values: list[bytes]) -> list[Record]:
+        """With a key, if there are keys: the same for the same value."""
+        count = self.around.keys
+        return [
+            Record(at, START_MS, b"%d" % (sum(value) % count) if count else None, value)
+            for at, value in enumerate(values)
+        ]
+
     def _frame(self, batch: bytes) -> bytes:
         return produce_frame(self.topic, self.index, batch, int(self.load.timeout * 1000))
 
@@ -109,7 +117,7 @@ class PlainProducer(Producer):
 
     async def _send(self, broker: SimulatedBroker) -> None:
         values = self._values()
-        batch = encode_batch([Record(at, START_MS, None, value) for at, value in enumerate(values)])
+        batch = encode_batch(self._records(values))
         self.around.trace.add(self.name, "sends", values[0], "to", broker.name)
         try:
             answer = produced(await self.ask(broker, self._frame(batch), 2 * self.load.timeout))
@@ -225,7 +233,7 @@ class IdempotentProducer(Producer):
 
     async def _send(self, broker: SimulatedBroker, batch: _Batch) -> Produced | None:
         encoded = encode_batch(
-            [Record(at, START_MS, None, value) for at, value in enumerate(batch.values)],
+            self._records(batch.values),
             producer_id=self._producer_id,
             producer_epoch=0,
             base_sequence=batch.sequence,

@@ -94,6 +94,7 @@ async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
         "acknowledged": cluster.history.count(),
         "published": sum(len(log.offsets) for log in cluster.invariants.logs.values()),
         "deletions": sum(log.deletions for log in cluster.invariants.logs.values()),
+        "compactions": sum(log.compactions for log in cluster.invariants.logs.values()),
         "merges": sum(log.merges for log in cluster.invariants.logs.values()),
         "shared publications": cluster.metadata.shared_publications,
         "partly failed": cluster.metadata.partly_failed,

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.sim.compaction_mistakes import COMPACTING
 from tests.sim.sharing_mistakes import SHARING
 from tests.sim.simulation import simulate
 from tests.support.nightly import by_day
@@ -64,6 +65,13 @@ def test_nothing_that_was_promised_is_broken(part: int) -> None:
 def test_cluster_stays_correct_with_recreated_topics() -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + SPECIAL_SEEDS)
     run(seeds, kinds=("delete topic", "delete topic", "kill", "pause", "end lease", "delay"))
+
+
+@pytest.mark.timeout(900 + SEEDS)
+def test_compaction_takes_only_what_newer_records_replace() -> None:
+    seeds = range(FIRST_SEED, FIRST_SEED + SPECIAL_SEEDS)
+    counts = run(seeds, **COMPACTING)
+    assert counts["compactions"] > len(seeds)
 
 
 @pytest.mark.timeout(900 + SEEDS)

@@ -3,6 +3,7 @@
 import pytest
 
 from tests.sim.cluster_mistakes import SEARCH, Plant
+from tests.sim.compaction_mistakes import COMPACTION_MISTAKES
 from tests.sim.journal_path_mistakes import JOURNAL_PATH_MISTAKES
 from tests.sim.merge_mistakes import MERGE_MISTAKES
 from tests.sim.producer_mistakes import PRODUCER_MISTAKES
@@ -10,7 +11,14 @@ from tests.sim.seed_search import SeedSearch, known_seeds
 from tests.sim.sharing_mistakes import SHARING_MISTAKES
 from tests.sim.simulation import simulate
 
-EVERY = {**SEARCH, **MERGE_MISTAKES, **JOURNAL_PATH_MISTAKES, **SHARING_MISTAKES, **PRODUCER_MISTAKES}
+EVERY = {
+    **SEARCH,
+    **MERGE_MISTAKES,
+    **JOURNAL_PATH_MISTAKES,
+    **SHARING_MISTAKES,
+    **PRODUCER_MISTAKES,
+    **COMPACTION_MISTAKES,
+}
 # Each is found in one to fifty of a hundred runs.
 SEEDS = 600
 
