@@ -164,7 +164,7 @@ class Consumer(Client):
                 self.position = offset + 1
 
     def _pass_removed(self, offset: int) -> None:
-        """What compaction removed before the offset counts as seen: a newer record of its key is there."""
+        """Records before the offset that compaction removed count as seen: newer ones of their keys are there."""
         for removed in self.log.removed_between(self.position, offset):
             self._journal.see(self.log.place, removed, self.log.values[removed])
             self.position = removed + 1

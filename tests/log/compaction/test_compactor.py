@@ -247,7 +247,7 @@ async def test_a_map_without_room_for_all_compacts_in_parts() -> None:
         assert len(records_in(await read_all(client, 1000))) == 1000
 
 
-async def test_one_segment_that_is_too_large_for_the_map_is_compacted_in_parts() -> None:
+async def test_a_segment_too_large_for_the_map_is_compacted_in_parts() -> None:
     async with in_process_broker(**SETTINGS) as broker, broker.connect() as client:
         await broker.create_topic(TOPIC, configs=COMPACTED)
         # Two batches, of which only one fits at a time; all of the second one's keys are those of the first.
