@@ -3,7 +3,7 @@
 import pytest
 
 from kafscale.formats import object_keys
-from kafscale.formats.object_keys import CheckpointKey, SegmentKey
+from kafscale.formats.object_keys import CheckpointKey, Compaction, SegmentKey
 
 MAX_OFFSET = 2**63 - 1
 
@@ -67,12 +67,31 @@ def test_segment_and_index_keys_lead_to_each_other() -> None:
         ),
         SegmentKey(namespace="n", topic="t", partition=3, base_offset=5, last_offset=5),
         SegmentKey(namespace="n", topic="t", partition=3, base_offset=0, last_offset=MAX_OFFSET),
+        SegmentKey(
+            namespace="n",
+            topic="t-0-1",
+            partition=3,
+            base_offset=5,
+            last_offset=9,
+            compaction=Compaction(MAX_OFFSET, 2**31 - 1, "aZ09"),
+        ),
+        SegmentKey(
+            namespace="n",
+            topic="t",
+            partition=0,
+            base_offset=0,
+            last_offset=0,
+            compaction=Compaction(0, 0, "a"),
+        ),
     ],
 )
 def test_parsing_a_segment_key_undoes_building_it(parsed: SegmentKey) -> None:
     place = (parsed.namespace, parsed.topic, parsed.partition, parsed.base_offset)
     if parsed.last_offset is None:
         segment, index = object_keys.segment_key(*place), object_keys.index_key(*place)
+    elif parsed.compaction is not None:
+        segment = object_keys.compacted_segment_key(*place, parsed.last_offset, parsed.compaction)
+        index = object_keys.index_key_of(segment)
     else:
         segment = object_keys.merged_segment_key(*place, parsed.last_offset)
         index = object_keys.merged_index_key(*place, parsed.last_offset)
@@ -99,6 +118,12 @@ def test_parsing_a_segment_key_undoes_building_it(parsed: SegmentKey) -> None:
         "n/t/0/segment-09223372036854775808.kfs",
         "n/t/0/segment-00000000000000000040-00000000000000000039.kfs",
         "n/t/0/segment-00000000000000000040-09223372036854775808.kfs",
+        "n/t/0/segment-00000000000000000040-00000000000000000049-00000000000000000050.kfs",
+        "n/t/0/segment-00000000000000000040-00000000000000000049-00000000000000000050-1.kfs",
+        "n/t/0/segment-00000000000000000040-00000000000000000049-00000000000000000050-01-a.kfs",
+        "n/t/0/segment-00000000000000000040-00000000000000000049-00000000000000000050-1-a-b.kfs",
+        "n/t/0/segment-00000000000000000040-00000000000000000049-00000000000000000050-2147483648-a.kfs",
+        "n/t/0/segment-00000000000000000040-00000000000000000049-09223372036854775808-1-a.kfs",
         "n/a/t/0/segment-00000000000000000040.kfs",
         "n/../0/segment-00000000000000000040.kfs",
         "n/t ü/0/segment-00000000000000000040.kfs",
@@ -195,3 +220,8 @@ def test_a_probe_has_keys_of_its_own_below_its_prefix() -> None:
     assert object_keys.probe_key("ns", "t0k3n", 2).startswith(object_keys.probe_prefix("ns", "t0k3n"))
     with pytest.raises(ValueError, match="probe token 'a/b'"):
         object_keys.probe_key("ns", "a/b", 0)
+
+
+def test_a_compactions_token_is_letters_and_digits() -> None:
+    with pytest.raises(ValueError, match="letters and digits"):
+        object_keys.compacted_segment_key("n", "t", 0, 0, 9, Compaction(10, 1, "a-b"))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats import object_keys
+from kafscale.formats.object_keys import Compaction
 from kafscale.formats.partition_record import (
     SegmentReference,
     decode_partition_record,
@@ -224,3 +225,29 @@ def test_a_young_object_or_one_past_the_log_end_is_no_candidate() -> None:
     assert [one.object_key for one in candidates(infos, 9, 8)] == [plain]
     assert candidates(infos, 5, 8) == []
     assert candidates(infos, 10, 7) == []
+
+
+def compacted_reference(first: int, last: int, leader_epoch: int, token: str = "token") -> SegmentReference:
+    """A compacted segment in the place of others."""
+    key = object_keys.compacted_segment_key(
+        "default", "topic", 0, first, last, Compaction(last + 1, leader_epoch, token)
+    )
+    return replace(merged([flushed(first, last)]), object_key=key)
+
+
+@pytest.mark.parametrize(("made_by", "is_garbage"), [(4, True), (5, True), (6, False)])
+def test_an_unnamed_compacted_segment_is_garbage_up_to_the_epoch(made_by: int, is_garbage: bool) -> None:
+    """A leader of a later epoch may be about to publish it: then the references are out of date."""
+    unnamed = compacted_reference(0, 9, made_by, "another")
+    infos = [ObjectInfo(key=unnamed.object_key, size_bytes=1, modified_ms=0)]
+    for names in (compacted_reference(0, 9, 5), merged([flushed(0, 9)])):
+        unwanted = garbage(candidates(infos, 20, 1), [names, flushed(10, 19)], 5)
+        assert unwanted == ([unnamed.object_key] if is_garbage else [])
+
+
+def test_what_a_compacted_segment_replaced_is_garbage_although_it_ends_where_that_does() -> None:
+    replaced = object_keys.merged_segment_key("default", "topic", 0, 0, 9)
+    infos = [ObjectInfo(key=replaced, size_bytes=1, modified_ms=0)]
+    named = [compacted_reference(0, 9, 5), flushed(10, 19)]
+    assert garbage(candidates(infos, 20, 1), named, 5) == [replaced]
+    assert garbage(candidates(infos, 20, 1), [flushed(0, 4), flushed(5, 9), flushed(10, 19)], 5) == []
