@@ -69,7 +69,8 @@ def test_cluster_stays_correct_with_recreated_topics() -> None:
 
 @pytest.mark.timeout(900 + SEEDS)
 def test_compaction_takes_only_what_newer_records_replace() -> None:
-    seeds = range(FIRST_SEED, FIRST_SEED + SPECIAL_SEEDS)
+    # Its runs are long: fewer by day.
+    seeds = range(FIRST_SEED, FIRST_SEED + max(8, SEEDS // 20))
     counts = run(seeds, **COMPACTING)
     assert counts["compactions"] > len(seeds)
 

@@ -17,7 +17,7 @@ FIRST_SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().rand
 
 @pytest.mark.parametrize("special", [{}, COMPACTING], ids=["any", "compacting"])
 def test_a_rebuild_gives_back_what_was_committed(special: dict[str, Any]) -> None:
-    for seed in range(FIRST_SEED, FIRST_SEED + (SEEDS // 3 if special else SEEDS)):
+    for seed in range(FIRST_SEED, FIRST_SEED + (SEEDS // 6 if special else SEEDS)):
         verdict = simulate(seed, **special)
         assert verdict.mistake is None, verdict.report()
         assert verdict.cluster is not None
