@@ -1,4 +1,4 @@
-"""The topic configs that Kafka 4.1 knows, one row each: kind, default, effect, documentation."""
+"""The topic configs, one row each: those of Kafka 4.1 and `iceberg_configs`. Kind, default, effect, documentation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +17,7 @@ from kafscale.cluster.config_kinds import (
     throttled_replicas,
     whole_number,
 )
+from kafscale.cluster.iceberg_configs import ICEBERG_CONFIGS
 from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, MAX_LEGACY_SEGMENT_BYTES, SEGMENT_FORMAT
 
 MIN_SEGMENT_BYTES: Final = 2**20
@@ -71,7 +72,7 @@ class TopicConfigRow:
 
 _INT, _LONG = ConfigType.INT, ConfigType.LONG
 
-TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
+KAFKA_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
     TopicConfigRow(
         name="cleanup.policy",
         kind=list_of(CleanupPolicy),
@@ -343,5 +344,22 @@ TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = (
         documentation="Whether a replica that lags may lead; no leader ever lags the object store.",
     ),
 )
+
+_OWN_CONFIGS: Final = tuple(
+    TopicConfigRow(
+        name=row.name,
+        kind=row.kind,
+        default=row.default,
+        broker_name=None,
+        documentation=row.documentation,
+        has_effect=True,
+    )
+    for row in ICEBERG_CONFIGS
+)
+
+TOPIC_CONFIGS: Final[tuple[TopicConfigRow, ...]] = tuple(
+    sorted((*KAFKA_CONFIGS, *_OWN_CONFIGS), key=lambda row: row.name)
+)
+"""All of them, ascending by name."""
 
 ROWS_BY_NAME: Final[Mapping[str, TopicConfigRow]] = {row.name: row for row in TOPIC_CONFIGS}

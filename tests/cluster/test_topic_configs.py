@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafscale.cluster.config_description import ConfigEntry, describe_topic
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType
+from kafscale.cluster.iceberg_configs import ICEBERG_CONFIGS
 from kafscale.cluster.topic_config_table import (
     ROWS_BY_NAME,
     TOPIC_CONFIGS,
@@ -49,7 +50,11 @@ def refused(name: str, value: str) -> str:
 
 
 def test_the_same_configs_in_the_same_order_as_kafka() -> None:
-    assert [row.name for row in TOPIC_CONFIGS] == [config.name for config in KAFKA_CONFIGS]
+    names = [row.name for row in TOPIC_CONFIGS]
+    kafkas = [name for name in names if not name.startswith("kafscale.")]
+    assert kafkas == [config.name for config in KAFKA_CONFIGS]
+    assert names == sorted(names)
+    assert len(names) == len(kafkas) + len(ICEBERG_CONFIGS)
 
 
 @pytest.mark.parametrize("config", KAFKA_CONFIGS, ids=lambda config: config.name)
