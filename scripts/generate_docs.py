@@ -19,6 +19,7 @@ from kafscale.groups.machine import TABLE
 from kafscale.groups.states import GroupState
 from kafscale.handlers.needs import Open
 from kafscale.handlers.routes import ROUTES, Route
+from kafscale.lake import metric_families as export_metric_families
 from kafscale.log.leadership.events import Act, Refuse
 from kafscale.log.leadership.machine import ROWS
 from kafscale.log.leadership.states import RIGHTS, Rights, State
@@ -37,7 +38,6 @@ from scripts.pictures.files import picture_files
 from scripts.price_lists import PRICE_COLUMNS, price_rows
 from scripts.resource_tables import cluster_fields, topic_fields, user_fields
 from spark_jobs import export, reconcile
-from spark_jobs.job import metric_families as export_metric_families
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]

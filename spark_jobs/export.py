@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from kafscale.commands.config_options import ConfigOptions, config_options
 from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from kafscale.extras import extra_needed
 from kafscale.lake.batch_plan import GapPolicy
@@ -32,8 +33,9 @@ from spark_jobs.value_options import value_options
 @click.option(
     "--topic-pattern",
     type=PATTERN,
-    help="Export every topic whose whole name matches, found when the job begins.",
+    help="Export every topic whose whole name matches, found before each round.",
 )
+@config_options
 @click.option(
     "--table",
     required=True,
@@ -177,6 +179,7 @@ def main(
     metrics_file: Path | None,
     as_json: bool,
     quiet: bool,
+    config_options: ConfigOptions,
 ) -> None:
     """Export topics into Iceberg tables, straight from the object store, exactly once.
 
@@ -196,7 +199,8 @@ def main(
         raise click.UsageError("--backfill-until is of no use without --backfill-from")
     if backfill is not None and continuous:
         raise click.UsageError("--continuous is of no use with a backfill, which ends")
-    require_topics(topics, topic_pattern)
+    if not config_options.by_config:
+        require_topics(topics, topic_pattern)
     command = ExportCommand(
         topics=topics,
         topic_pattern=topic_pattern,
@@ -224,6 +228,7 @@ def main(
         metrics_file=metrics_file,
         as_json=as_json,
         is_quiet=quiet,
+        config_options=config_options,
     )
 
     # Imported last, because it loads pyarrow and numba: --help and refusals of options answer at once.

@@ -1,15 +1,20 @@
 """`kafscale export`: a topic into an Iceberg table, exactly once, in this process."""
 
+import functools
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from kafscale.commands.config_options import ConfigOptions, config_options
 from kafscale.commands.lake_options import table_options
-from kafscale.commands.option_kinds import MIB, PROPERTY, point, size_of
+from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from kafscale.commands.running import echo_error, with_settings
 from kafscale.extras import extra_needed
 from kafscale.settings.broker import Settings
+from kafscale.settings.kinds import Address
 
 if TYPE_CHECKING:
     from kafscale.lake.offset_points import OffsetPoint
@@ -18,7 +23,13 @@ _DECODED = ("json", "avro", "protobuf")
 
 
 @click.command(context_settings={"show_default": True, "max_content_width": 110})
-@table_options
+@functools.partial(table_options, requires_topic=False)
+@config_options
+@click.option(
+    "--topic-pattern",
+    type=PATTERN,
+    help="With --topics-by-config: of the topics that are switched on only those whose whole name matches.",
+)
 @click.option(
     "--value-format",
     type=click.Choice(["bytes", "string", *_DECODED]),
@@ -98,11 +109,27 @@ _DECODED = ("json", "avro", "protobuf")
     metavar="SEC",
     help="How long to wait for a topic that another exporter has.",
 )
+@click.option("--continuous", is_flag=True, help="Export what is new every --interval, until SIGTERM.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(1, 86_400),
+    default=60.0,
+    metavar="SEC",
+    help="With --continuous: the pause.",
+)
+@click.option(
+    "--metrics-addr", type=ADDRESS, help="Serve metrics for Prometheus here while the command runs."
+)
+@click.option(
+    "--metrics-file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write metrics to this file at the end, for the node exporter's textfile collector.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON on standard output.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
 def export(
     *,
-    topic: str,
+    topic: str | None,
     to: str,
     table: str | None,
     dead_letter_table: str | None,
@@ -122,17 +149,24 @@ def export(
     max_batch_size: int,
     lease_ttl: int,
     wait: float,
+    continuous: bool,
+    interval: float,
+    metrics_addr: Address | None,
+    metrics_file: Path | None,
     as_json: bool,
     quiet: bool,
+    config_options: ConfigOptions,
+    topic_pattern: re.Pattern[str] | None,
 ) -> None:
-    """Export a topic into an Iceberg table, straight from the object store, exactly once, without Spark.
+    """Export topics into Iceberg tables, straight from the object store, exactly once, without Spark.
 
     \b
     kafscale export orders --to ./lake
 
-    It is for topics that one process can take; the Spark job (python -m spark_jobs.export) does the same for larger
-    ones, on the same tables, in turns with this one. Each run continues where the last commit to the table ended,
-    and ends when the table has all records that were published when the run began.
+    It takes one topic, or with --topics-by-config all that are switched on. It is for topics that one process can
+    take; the Spark job (python -m spark_jobs.export) does the same for larger ones, on the same tables, in turns with
+    this one. Each run continues where the last commit to the table ended, and ends when the table has all records
+    that were published when the run began.
 
     The stores are those that the broker's settings name. It needs the extra `iceberg`: pip install
     'kafscale[iceberg]'. docs/export-without-spark.md explains it. Exit status: 0 exported, 1 not, 2 an option or a
@@ -155,6 +189,9 @@ def export(
         backfill = (backfill_from, backfill_until or LogEdge.LATEST)
     elif backfill_until is not None:
         raise click.UsageError("--backfill-until is of no use without --backfill-from")
+    _check_topics(topic, topic_pattern, config_options)
+    if backfill is not None and continuous:
+        raise click.UsageError("--continuous is of no use with a backfill, which ends")
     options = ExportOptions(
         topic=topic,
         to=to,
@@ -177,6 +214,11 @@ def export(
         wait_sec=wait,
         as_json=as_json,
         is_quiet=quiet,
+        config_options=config_options,
+        topic_pattern=topic_pattern,
+        interval_sec=interval if continuous else None,
+        metrics_addr=metrics_addr,
+        metrics_file=metrics_file,
     )
 
     def start(settings: Settings) -> int:
@@ -186,3 +228,11 @@ def export(
         return run(settings, options, click.echo, echo_error)
 
     with_settings(start)
+
+
+def _check_topics(topic: str | None, pattern: re.Pattern[str] | None, configs: ConfigOptions) -> None:
+    """Raise click's error, which ends the command with status 2, unless the options choose topics."""
+    if topic is None and not configs.by_config:
+        raise click.UsageError("no topic is named: give one, or --topics-by-config")
+    if pattern is not None and (topic is not None or not configs.by_config):
+        raise click.UsageError("--topic-pattern is for --topics-by-config without a topic")

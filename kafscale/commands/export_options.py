@@ -1,21 +1,26 @@
 """The options of `kafscale export`, as values behind the command line."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from kafscale.commands.config_options import ConfigOptions
 from kafscale.lake.batch_plan import GapPolicy
 from kafscale.lake.offset_points import OffsetPoint
 from kafscale.reader.topic_state import Freshness
+from kafscale.settings.kinds import Address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
     """The parsed command line; docs/export-without-spark.md describes each option.
 
-    `table`, `dead_letter_table`: None for those that are made of the topic's name.
+    `topic`: None for all that `config_options` choose. `table`, `dead_letter_table`: None for those that are made of
+    the topic's name. `interval_sec`: None for a run that ends.
     """
 
-    topic: str
+    topic: str | None
     to: str
     table: str | None
     dead_letter_table: str | None
@@ -36,3 +41,8 @@ class ExportOptions:
     wait_sec: float
     as_json: bool
     is_quiet: bool
+    config_options: ConfigOptions
+    topic_pattern: re.Pattern[str] | None
+    interval_sec: float | None
+    metrics_addr: Address | None
+    metrics_file: Path | None

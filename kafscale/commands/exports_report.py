@@ -165,6 +165,7 @@ def _fields(line: ExportLine, now_ms: int) -> dict[str, Any]:
         "dead_letters": progress.dead_letters,
         "error": progress.error or None,
         "committed_at": _instant(progress.updated_ms),
+        "complete_at": None if progress.complete_ms is None else _instant(progress.complete_ms),
         "age_ms": max(now_ms - progress.updated_ms, 0),
         "lag": None if ends is None else sum(lags.values()),
         "partition_count": None if ends is None else len(ends),

@@ -8,7 +8,6 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS: Final = (
-    click.argument("topic"),
     click.option(
         "--to",
         required=True,
@@ -46,9 +45,12 @@ _OPTIONS: Final = (
 )
 
 
-def table_options(command: Command) -> Command:
-    """The command gets topic, to, table, dead_letter_table, catalog and catalog_properties."""
+def table_options(command: Command, *, requires_topic: bool = True) -> Command:
+    """The command gets topic, to, table, dead_letter_table, catalog and catalog_properties.
+
+    `topic` may be None unless it is required.
+    """
     decorated: Any = command
-    for option in reversed(_OPTIONS):
+    for option in reversed((click.argument("topic", required=requires_topic), *_OPTIONS)):
         decorated = option(decorated)
     return decorated  # type: ignore[no-any-return]

@@ -42,7 +42,8 @@ class ExportProgress:
 
     `positions`: per partition the first offset that is not exported yet. `log_end_offsets`: what the log end
     offsets of the same partitions were then. `rows` and `dead_letters`: written so far to the table and to the
-    dead-letter table. `error`: why it failed.
+    dead-letter table. `error`: why it failed. `complete_ms`: the newest moment, in Unix milliseconds, of which the
+    table has everything that was published until then; None if no run has come that far.
     """
 
     topic: str
@@ -54,6 +55,7 @@ class ExportProgress:
     updated_ms: int
     state: ExportState = ExportState.RUNNING
     error: str = ""
+    complete_ms: int | None = None
 
 
 def encode_export_record(record: ExportRecord) -> bytes:
@@ -83,6 +85,7 @@ def encode_export_progress(progress: ExportProgress) -> bytes:
             f"the export of {progress.topic!r} has positions in the partitions {partitions} and log end offsets"
             f" in {sorted(progress.log_end_offsets)}: they must be the same ones"
         )
+    complete = {} if progress.complete_ms is None else {"complete_ms": progress.complete_ms}
     columns = {
         "partitions": partitions,
         "positions": [progress.positions[partition] for partition in partitions],
@@ -92,6 +95,7 @@ def encode_export_progress(progress: ExportProgress) -> bytes:
         "rows": progress.rows,
         "dead_letters": progress.dead_letters,
         "updated_ms": progress.updated_ms,
+        **complete,
     }
     for column, values in (*columns.items(), *((name, [value]) for name, value in counts.items())):
         for value in values:
@@ -130,6 +134,7 @@ def decode_export_progress(name: str, topic: str, table: str, data: bytes) -> Ex
         updated_ms=_count(name, fields, "updated_ms"),
         state=state,
         error=_text(name, fields, "error"),
+        complete_ms=_count(name, fields, "complete_ms") if "complete_ms" in fields else None,
     )
 
 

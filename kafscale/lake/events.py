@@ -44,6 +44,15 @@ class ExportEvents(Protocol):
     def topic_finished(self, topic: str) -> None:
         """The table has all records of this round; there may have been none."""
 
+    def topic_complete(self, topic: str, as_of_sec: float) -> None:
+        """The table has everything that was published until then, in Unix seconds; comes before `topic_finished`.
+
+        It does not come from a run that was stopped, nor from a backfill.
+        """
+
+    def topic_left(self, topic: str) -> None:
+        """The topic is not among those of the next rounds any more: switched off, or deleted."""
+
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
         """The topic has failed in this run; its commits stay."""
 
@@ -90,6 +99,16 @@ class EveryListener:
         """See `ExportEvents`."""
         for listener in self._listeners:
             listener.topic_finished(topic)
+
+    def topic_complete(self, topic: str, as_of_sec: float) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.topic_complete(topic, as_of_sec)
+
+    def topic_left(self, topic: str) -> None:
+        """See `ExportEvents`."""
+        for listener in self._listeners:
+            listener.topic_left(topic)
 
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
         """See `ExportEvents`."""

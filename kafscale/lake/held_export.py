@@ -128,9 +128,10 @@ class HeldExport:
             )
         )
 
-    def finished(self) -> None:
-        """Show that the export has succeeded."""
-        self._show(replace(self._progress, state=ExportState.FINISHED, error=""))
+    def finished(self, complete_ms: int | None = None) -> None:
+        """Show that the export has succeeded. `complete_ms`: see `ExportProgress`; None: as it was."""
+        known = self._progress.complete_ms if complete_ms is None else complete_ms
+        self._show(replace(self._progress, state=ExportState.FINISHED, error="", complete_ms=known))
 
     def failed(self, error: str) -> None:
         """Show that the export has failed, and why."""

@@ -82,6 +82,15 @@ class ExportReport:
         with self._lock:
             self._tally(topic).is_finished = True
 
+    def topic_complete(self, topic: str, as_of_sec: float) -> None:
+        """See `ExportEvents`: the lag in offsets says as much at a run's end."""
+
+    def topic_left(self, topic: str) -> None:
+        """See `ExportEvents`; reported at once, and a failure of it does not count any more."""
+        with self._lock:
+            self._tally(topic).error = ""
+            self._write(f"{topic}: is not exported any more")
+
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
         """See `ExportEvents`; reported at once."""
         with self._lock:
@@ -99,6 +108,12 @@ class ExportReport:
         """The failed topics, by name."""
         with self._lock:
             return sorted(topic for topic, tally in self._topics.items() if tally.error)
+
+    @property
+    def failures(self) -> dict[str, str]:
+        """What is wrong with each failed topic, by name."""
+        with self._lock:
+            return {one.topic: one.error for one in self._sorted() if one.error}
 
     def summary_text(self) -> str:
         """The summary for people."""

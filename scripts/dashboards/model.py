@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from kafscale.lake import metric_families as of_exports
 from kafscale.operator import metric_families as of_operator
 from kafscale.ops import metric_families as of_brokers
 from kafscale.ops.metric_families import Family
-from spark_jobs.job import metric_families as of_exports
 
 COLUMNS: Final = 24
 _SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kafscale.commands.config_options import ConfigOptions
 from kafscale.lake.batch_plan import GapPolicy
 from kafscale.lake.offset_points import OffsetPoint
 from kafscale.lake.topic_export import TopicScope
@@ -59,3 +60,4 @@ class ExportCommand:
     metrics_file: Path | None
     as_json: bool
     is_quiet: bool
+    config_options: ConfigOptions

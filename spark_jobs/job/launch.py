@@ -4,21 +4,25 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import click
 
+from kafscale.lake.config_topics import FoundTopics, TableRule, TopicToExport, topics_by_config
 from kafscale.lake.events import EveryListener
 from kafscale.lake.export_lease import hold_export
+from kafscale.lake.export_metrics import ExportMetrics
 from kafscale.lake.held_export import HeldExport, holder_name
+from kafscale.lake.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from kafscale.lake.report import ExportReport
+from kafscale.lake.round_topics import RoundTopics
 from kafscale.lake.stop_signals import stopped_by_signals
-from kafscale.lake.table_names import Tables, names_of, tables_of
+from kafscale.lake.table_names import names_of, tables_of
+from kafscale.metadata.model import TopicRecord
 from kafscale.reader.topic_state import list_topics
 from spark_jobs.cli_options import chosen_topics, session_options
+from spark_jobs.job.config_values import values_by_config
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
-from spark_jobs.job.metrics import ExportMetrics
-from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from spark_jobs.job.records import records_of
 from spark_jobs.job.run import ExportRun, RunOptions
 from spark_jobs.session import open_session
@@ -37,16 +41,18 @@ def run_export(command: ExportCommand) -> bool:
     metrics = ExportMetrics(time.time)
     if command.metrics_file is not None:
         read_metrics_file(metrics, command.metrics_file)
-    say = (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
+    say: Callable[[str], None] = (
+        (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
+    )
     report = ExportReport(say, time.monotonic)
     with contextlib.ExitStack() as stack:
         stores = stack.enter_context(contextlib.closing(StoreAccess(command.settings)))
-        topics = chosen_topics(
-            command.topics,
-            command.topic_pattern,
-            lambda: [one.name for one in stores.run(lambda metadata, _: list_topics(metadata))],
-        )
-        tables = tables_of(topics, command.table, command.dead_letter_table)
+        find = functools.partial(_find_topics, command, stores)
+        found = find()
+        if not (found.topics or found.problems):
+            say("no topic is switched on (kafscale.iceberg.enable)")
+        # The names of topics that are switched on later, too: of catalogs, the session knows those of the options.
+        tables = tables_of(["x"], command.table, command.dead_letter_table)
         spark = open_session(
             session_options(
                 command.spark,
@@ -57,16 +63,18 @@ def run_export(command: ExportCommand) -> bool:
         )
         if command.metrics_addr is not None:
             stack.enter_context(served_metrics(metrics, command.metrics_addr))
+        events = EveryListener(report, metrics)
         run = ExportRun(
             spark,
             RunOptions(
-                topics={topic: _topic_options(command, names) for topic, names in tables.items()},
+                topics=RoundTopics(found, find, events),
+                options_of=functools.partial(_topic_options, command),
                 interval_sec=command.interval_sec,
                 maintenance=_maintenance(command),
             ),
             hold=functools.partial(_hold, command),
             records_of=functools.partial(records_of, spark, command.settings),
-            events=EveryListener(report, metrics),
+            events=events,
             say=say,
         )
         stack.enter_context(stopped_by_signals(run.stop, say))
@@ -75,21 +83,46 @@ def run_export(command: ExportCommand) -> bool:
     return succeeded
 
 
-def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
+def _find_topics(command: ExportCommand, stores: StoreAccess) -> FoundTopics:
+    """The topics of the next round. Raises `SettingError`, `StoreError`."""
+
+    def known() -> list[TopicRecord]:
+        return stores.run(lambda metadata, _: list_topics(metadata))
+
+    named, pattern = set(command.topics), command.topic_pattern
+    if command.config_options.by_config:
+
+        def wants(topic: str) -> bool:
+            return everything or topic in named or (pattern is not None and bool(pattern.fullmatch(topic)))
+
+        everything = not named and pattern is None
+        rule = TableRule(
+            table=command.table,
+            dead_letter_table=command.dead_letter_table,
+            namespaces=command.config_options.namespaces,
+        )
+        return topics_by_config(known(), rule, wants)
+    topics = chosen_topics(command.topics, pattern, lambda: [one.name for one in known()])
+    tables = tables_of(topics, command.table, command.dead_letter_table)
+    return FoundTopics(topics={topic: TopicToExport(tables=names) for topic, names in tables.items()})
+
+
+def _topic_options(command: ExportCommand, one: TopicToExport) -> TopicOptions:
+    config = one.config
     return TopicOptions(
-        table=names.rows,
-        dead_letter_table=names.dead_letters,
-        value=command.values,
+        table=one.tables.rows,
+        dead_letter_table=one.tables.dead_letters,
+        value=values_by_config(command.values, config),
         table_options=TableOptions(
-            partition_by=command.partition_by,
-            sort_by=command.sort_by,
+            partition_by=config.partition_by or command.partition_by,
+            sort_by=config.sort_by or command.sort_by,
             properties=command.properties,
             adds_columns=command.adds_columns,
         ),
         write_options={"target-file-size-bytes": str(command.target_file_bytes)},
-        gap_policy=command.gap_policy,
+        gap_policy=one.gap_policy(command.gap_policy),
         max_batch_bytes=command.max_batch_bytes,
-        start=command.start,
+        start=one.start(command.start),
         backfill=command.backfill,
     )
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Final
 
+from kafscale.lake import metric_families as of_exports
 from kafscale.operator import metric_families as of_operator
 from kafscale.ops import metric_families as of_brokers
 from kafscale.ops.metric_families import Family, MetricType
-from spark_jobs.job import metric_families as of_exports
 
 TARGET_LABELS: Final = frozenset({"job", "namespace", "cluster", "component", "pod"})
 """Labels that a scrape adds: see the chart's monitors."""

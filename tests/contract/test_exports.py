@@ -33,6 +33,7 @@ PROGRESS = ExportProgress(
     rows=9,
     dead_letters=1,
     updated_ms=NOW_MS + 5,
+    complete_ms=NOW_MS + 3,
 )
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from kafscale.commands.cli import main
+from kafscale.lake.metric_families import FAMILIES as EXPORT_FAMILIES
 from kafscale.operator.metric_families import FAMILIES as OPERATOR_FAMILIES
 from kafscale.ops.metric_families import FAMILIES
 from kafscale.settings.broker import SETTINGS
 from scripts.generate_docs import ROOT
-from spark_jobs.job.metric_families import FAMILIES as EXPORT_FAMILIES
 from tests.docs.pages import PAGES, page_name
 
 VARIABLES = {row.variable for row in SETTINGS}

@@ -5,6 +5,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+import kafscale.commands.export
+import kafscale.commands.reconcile
+import kafscale.lake.iceberg
 from kafscale.commands.cli import main
 
 
@@ -13,6 +16,13 @@ def test_the_extra_is_named(command: str, monkeypatch: pytest.MonkeyPatch, loggi
     loaded = ("kafscale.lake.iceberg", "kafscale.commands.export", "kafscale.commands.reconcile", "pyiceberg")
     for name in [one for one in sys.modules if one.startswith(loaded)]:
         monkeypatch.delitem(sys.modules, name)
+    # Importing them again replaces these, which later tests would find without their modules.
+    for package, name in (
+        (kafscale.lake, "iceberg"),
+        (kafscale.commands, "export"),
+        (kafscale.commands, "reconcile"),
+    ):
+        monkeypatch.setattr(package, name, getattr(package, name))
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
     assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
     done = CliRunner().invoke(main, [command, "orders", "--to", "lake"])

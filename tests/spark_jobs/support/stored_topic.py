@@ -2,7 +2,7 @@
 
 import itertools
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kafscale.cluster.identity import establish_cluster
@@ -17,7 +17,7 @@ from kafscale.formats.partition_record import (
     encode_partition_record,
 )
 from kafscale.formats.segment import HEADER_SIZE
-from kafscale.formats.topic_record import encode_topic_record
+from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.log.life.merge_pressure import MergePressure
 from kafscale.log.life.pace import Pace
 from kafscale.log.life.segment_merge import MergePaces, SegmentMerge
@@ -70,6 +70,16 @@ class StoredTopic:
         ]
         done = await self.metadata.transact([Compare(keys.topic(self.topic), ABSENT)], operations)
         assert done.succeeded, f"there is a topic {self.topic} already"
+
+    async def set_configs(self, configs: Mapping[str, str]) -> None:
+        """Give the topic these configs and no others."""
+        held = await self.metadata.get(keys.topic(self.topic))
+        assert held is not None, f"there is no topic {self.topic}"
+        record = replace(decode_topic_record(held.key, held.value), configs=dict(configs))
+        done = await self.metadata.transact(
+            [Compare(held.key, held.mod_revision)], [Put(held.key, encode_topic_record(record))]
+        )
+        assert done.succeeded, f"topic {self.topic} was changed meanwhile"
 
     async def append(self, partition: int, batches: Sequence[Batch]) -> list[Record]:
         """Publish the batches as one segment; returns the records as stored."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server, write_to_textfile
 
 from kafscale.errors import SettingError, cannot_listen
+from kafscale.lake.export_metrics import ExportMetrics
 from kafscale.settings.kinds import Address
-from spark_jobs.job.metrics import ExportMetrics
 
 _logger = logging.getLogger(__name__)
 

@@ -64,10 +64,23 @@ TOPIC_LAG: Final = _family(
     "Offsets between what is exported and the log end offsets, of all partitions, as of the last look at them.",
     "topic",
 )
+TOPIC_LAG_SECONDS: Final = _family(
+    MetricType.GAUGE,
+    "kafscale_export_topic_lag_seconds",
+    "Time since the newest moment of which the table has everything that was published until then; until there is "
+    "one, since the first look at the topic. It grows between rounds, too.",
+    "topic",
+)
+COMPLETE: Final = _family(
+    MetricType.GAUGE,
+    "kafscale_export_complete_timestamp_seconds",
+    "That moment, in Unix time.",
+    "topic",
+)
 LAG: Final = _family(
     MetricType.GAUGE,
     "kafscale_export_lag",
-    "The same by partition, for 1,000 partitions at most.",
+    "The lag in offsets by partition, for 1,000 partitions at most.",
     "topic",
     "partition",
 )
@@ -88,6 +101,8 @@ FAMILIES: Final[tuple[Family, ...]] = (
     LAST_SUCCESS,
     BATCH_ROWS,
     TOPIC_LAG,
+    TOPIC_LAG_SECONDS,
+    COMPLETE,
     LAG,
     LAG_SERIES_OMITTED,
 )

@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafscale.errors import SettingError, StartupError
+from kafscale.lake.export_metrics import ExportMetrics
+from kafscale.lake.metric_families import FAMILIES
+from kafscale.lake.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from kafscale.ops.metric_families import MetricType
 from kafscale.settings.kinds import Address
-from spark_jobs.job.metric_families import FAMILIES
-from spark_jobs.job.metrics import ExportMetrics
-from spark_jobs.job.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from tests.support.waiting import PATIENCE_SEC
 
 NOW = 1_700_000_000.0
@@ -94,6 +94,7 @@ def test_rows_of_the_running_batch_are_shown_while_it_runs() -> None:
 def test_the_export_is_the_table() -> None:
     metrics = new_metrics()
     export_a_little(metrics)
+    metrics.topic_complete("events", NOW - 3)
     metrics.topic_finished("events")
     parsed = {family.name: family for family in text_string_to_metric_families(text_of(metrics))}
     for row in FAMILIES:
@@ -167,3 +168,50 @@ def test_metrics_are_served_while_the_job_runs() -> None:
             served_metrics(metrics, Address("127.0.0.1", port)),
         ):
             raise AssertionError("the port was taken twice")
+
+
+def test_lag_in_seconds_counts_from_what_is_complete() -> None:
+    now = NOW
+    metrics = ExportMetrics(lambda: now)
+    metrics.topic_started("events", "local.db.events", {0: 0}, {0: 10})
+    now += 50
+    assert samples_of(text_of(metrics))["topic_lag_seconds", "events"] == 50, "since the first look"
+    metrics.topic_complete("events", NOW + 45)
+    assert samples_of(text_of(metrics))["topic_lag_seconds", "events"] == 5
+    now += 100
+    metrics.topic_started("events", "local.db.events", {0: 10}, {0: 20})
+    found = samples_of(text_of(metrics))
+    assert found["topic_lag_seconds", "events"] == 105, "not by a look alone"
+    assert found["complete_timestamp_seconds", "events"] == NOW + 45
+
+
+def test_a_topic_that_left_has_no_lag() -> None:
+    metrics = new_metrics()
+    export_a_little(metrics)
+    export_a_little(metrics, "others")
+    metrics.topic_complete("events", NOW)
+    metrics.topic_left("events")
+    found = samples_of(text_of(metrics))
+    gauges = ("topic_lag", "topic_lag_seconds", "complete_timestamp_seconds", "last_commit_timestamp_seconds")
+    assert not [key for key in found if key[-1] == "events" and key[0] in (*gauges, "lag")]
+    assert found["rows_total", "events"] == 390
+    assert found["topic_lag", "others"] == 900
+
+
+def test_a_position_that_another_exporter_moved_counts() -> None:
+    metrics = new_metrics()
+    metrics.topic_started("events", "local.db.events", {0: 0}, {0: 10})
+    metrics.topic_started("events", "local.db.events", {0: 8}, {0: 10})
+    assert samples_of(text_of(metrics))["topic_lag", "events"] == 2
+
+
+def test_the_moment_of_an_earlier_run_counts_until_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "events.prom"
+    metrics = new_metrics()
+    export_a_little(metrics)
+    metrics.topic_complete("events", NOW - 500)
+    write_metrics_file(metrics, path)
+    later = new_metrics()
+    read_metrics_file(later, path)
+    export_a_little(later)
+    assert samples_of(text_of(later))["topic_lag_seconds", "events"] == 500

@@ -9,10 +9,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from kafscale.lake import metric_families as families
 from kafscale.lake.events import BatchRanges, Offsets
+from kafscale.lake.metric_families import FAMILIES
 from kafscale.ops.metric_families import Family, MetricType
-from spark_jobs.job import metric_families as families
-from spark_jobs.job.metric_families import FAMILIES
 
 MOST_LAG_SERIES: Final = 1000
 BOUNDS_SEC: Final = (1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0)
@@ -32,6 +32,7 @@ class ExportMetrics(Collector):
         self._samples: dict[str, dict[Labels, float]] = defaultdict(dict)
         self._positions: dict[tuple[str, int], int] = {}
         self._log_ends: dict[tuple[str, int], int] = {}
+        self._first_looks: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def topic_started(self, topic: str, table: str, start: Offsets, end: Offsets) -> None:
@@ -41,8 +42,9 @@ class ExportMetrics(Collector):
                 self._add(family, topic, 0)
             self._add(families.FAILURES, topic, 0)
             self._set(families.BATCH_ROWS, topic, 0)
+            self._first_looks.setdefault(topic, self._clock())
             for partition, offset in start.items():
-                self._positions.setdefault((topic, partition), offset)
+                self._positions[topic, partition] = offset
             self._see_log_end(topic, end)
 
     def batch_started(self, topic: str, ranges: BatchRanges) -> None:
@@ -83,6 +85,22 @@ class ExportMetrics(Collector):
         with self._lock:
             self._set(families.LAST_SUCCESS, topic, self._clock())
 
+    def topic_complete(self, topic: str, as_of_sec: float) -> None:
+        """See `ExportEvents`."""
+        with self._lock:
+            self._set(families.COMPLETE, topic, as_of_sec)
+
+    def topic_left(self, topic: str) -> None:
+        """See `ExportEvents`: its series go, but for the counters."""
+        with self._lock:
+            self._first_looks.pop(topic, None)
+            for known in (self._positions, self._log_ends):
+                for key in [key for key in known if key[0] == topic]:
+                    del known[key]
+            for family in FAMILIES:
+                if family.type is MetricType.GAUGE:
+                    self._samples[family.name].pop(_labels(topic), None)
+
     def topic_failed(self, topic: str, error: BaseException | str) -> None:
         """See `ExportEvents`."""
         with self._lock:
@@ -95,7 +113,12 @@ class ExportMetrics(Collector):
         Lags are not taken over: they are out of date. Raises `ValueError` for a text that is not the text format.
         """
         known = {family.name.removesuffix("_total"): family for family in FAMILIES}
-        lags = {families.LAG.name, families.TOPIC_LAG.name, families.LAG_SERIES_OMITTED.name}
+        lags = {
+            families.LAG.name,
+            families.TOPIC_LAG.name,
+            families.TOPIC_LAG_SECONDS.name,
+            families.LAG_SERIES_OMITTED.name,
+        }
         parsed = [
             (sample.name, tuple(sorted(sample.labels.items())), sample.value)
             for metric in text_string_to_metric_families(text)
@@ -135,6 +158,11 @@ class ExportMetrics(Collector):
             (("partition", str(partition)), ("topic", topic)): lag for (topic, partition), lag in shown
         }
         self._samples[families.LAG_SERIES_OMITTED.name] = {(): len(lags) - len(shown)}
+        now, complete = self._clock(), self._samples[families.COMPLETE.name]
+        self._samples[families.TOPIC_LAG_SECONDS.name] = {
+            _labels(topic): max(0.0, now - complete.get(_labels(topic), first))
+            for topic, first in self._first_looks.items()
+        }
 
     def _see_log_end(self, topic: str, log_end: Offsets) -> None:
         for partition, offset in log_end.items():
