@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from kafscale.operator.schema import cluster_schema, topic_schema, user_schema
+from kafscale.operator.schema import cluster_schema, export_schema, topic_schema, user_schema
 from kafscale.operator.schema.schema_parts import Schema
 
 Row = tuple[str, ...]
@@ -21,6 +21,11 @@ def topic_fields() -> Iterator[Row]:
 def user_fields() -> Iterator[Row]:
     """The fields of KafscaleUser's `spec`."""
     yield from _fields(user_schema.spec(), "")
+
+
+def export_fields() -> Iterator[Row]:
+    """The fields of KafscaleExport's `spec`."""
+    yield from _fields(export_schema.spec(), "")
 
 
 def _fields(schema: Schema, above: str, without: frozenset[str] = frozenset()) -> Iterator[Row]:

@@ -12,6 +12,8 @@ TOPIC: Final = "KafscaleTopic"
 TOPICS: Final = "kafscaletopics"
 USER: Final = "KafscaleUser"
 USERS: Final = "kafscaleusers"
+EXPORT: Final = "KafscaleExport"
+EXPORTS: Final = "kafscaleexports"
 
 FIELD_MANAGER: Final = "kafscale-operator"
 """Field manager of the fields that the operator applies (server-side apply)."""
@@ -26,6 +28,9 @@ FINALIZER: Final = f"{GROUP}/finalizer"
 
 ROTATE: Final = f"{GROUP}/rotate"
 """Annotation of a KafscaleUser: each new value asks once for a new password or certificate."""
+
+EXPORT_LABEL: Final = f"{GROUP}/export"
+"""Label of the objects and pods of a KafscaleExport, with its name."""
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 INSTANCE: Final = "app.kubernetes.io/instance"

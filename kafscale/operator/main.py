@@ -21,9 +21,10 @@ from kafscale.operator.backups import handlers as backup_handlers
 from kafscale.operator.clusters import handlers as cluster_handlers
 from kafscale.operator.errors import KubeRefusedError
 from kafscale.operator.etcd import handlers as etcd_handlers
+from kafscale.operator.exports import handlers as export_handlers
 from kafscale.operator.kube.access import KubeAccess, find_access
 from kafscale.operator.kube.client import KubeClient
-from kafscale.operator.kube.kinds import CLUSTER, TOPIC, USER
+from kafscale.operator.kube.kinds import CLUSTER, EXPORT, TOPIC, USER
 from kafscale.operator.leading.driver import ElectionDriver
 from kafscale.operator.operator_metrics import OperatorMetrics
 from kafscale.operator.pages import Pages
@@ -39,6 +40,7 @@ PARTS: Sequence[Callable[[kopf.OperatorRegistry, Operator], None]] = (
     cluster_handlers.register,
     topic_handlers.register,
     user_handlers.register,
+    export_handlers.register,
     backup_handlers.register,
     etcd_handlers.register,
 )
@@ -184,7 +186,7 @@ def settings() -> kopf.OperatorSettings:
 
 async def _wait_for_definitions(kube: KubeClient) -> None:
     """Waits until the custom resources are served: the chart's hooks may install them after this process starts."""
-    for kind in (CLUSTER, TOPIC, USER):
+    for kind in (CLUSTER, TOPIC, USER, EXPORT):
         while True:
             try:
                 served = await kube.request("GET", f"/apis/{kind.api_version}")

@@ -1,4 +1,4 @@
-"""Numbers of KafscaleTopics and KafscaleUsers by phase."""
+"""Numbers of KafscaleTopics, KafscaleUsers and KafscaleExports by phase."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -23,7 +23,8 @@ def _resources_of(kind: str, word: str) -> Family:
 
 TOPIC_RESOURCES: Final = _resources_of("KafscaleTopics", "topic")
 USER_RESOURCES: Final = _resources_of("KafscaleUsers", "user")
-FAMILIES: Final = (TOPIC_RESOURCES, USER_RESOURCES)
+EXPORT_RESOURCES: Final = _resources_of("KafscaleExports", "export")
+FAMILIES: Final = (TOPIC_RESOURCES, USER_RESOURCES, EXPORT_RESOURCES)
 
 
 class ResourceMetrics(Collector):

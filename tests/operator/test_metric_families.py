@@ -7,9 +7,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafscale.operator.backups.metrics import BackupMetrics
 from kafscale.operator.etcd.metrics import EtcdMetrics
+from kafscale.operator.exports.metrics import ExportLags
 from kafscale.operator.metric_families import FAMILIES
 from kafscale.operator.operator_metrics import OperatorMetrics
-from kafscale.operator.resource_metrics import TOPIC_RESOURCES, USER_RESOURCES, ResourceMetrics
+from kafscale.operator.resource_metrics import (
+    EXPORT_RESOURCES,
+    TOPIC_RESOURCES,
+    USER_RESOURCES,
+    ResourceMetrics,
+)
 from kafscale.ops.metric_families import MetricType
 
 WHEN = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -21,6 +27,8 @@ def _registry() -> CollectorRegistry:
     EtcdMetrics(registry)
     ResourceMetrics(registry, TOPIC_RESOURCES)
     ResourceMetrics(registry, USER_RESOURCES)
+    ResourceMetrics(registry, EXPORT_RESOURCES)
+    ExportLags(registry)
     operator.add_part("clusters")
     operator.show_cluster("streams", "orders", ready=True)
     backups.show("streams", "orders", WHEN, 1000)

@@ -28,6 +28,7 @@ class Kind:
 CLUSTER: Final = Kind(api_names.API_VERSION, api_names.CLUSTER, api_names.CLUSTERS)
 TOPIC: Final = Kind(api_names.API_VERSION, api_names.TOPIC, api_names.TOPICS)
 USER: Final = Kind(api_names.API_VERSION, api_names.USER, api_names.USERS)
+EXPORT: Final = Kind(api_names.API_VERSION, api_names.EXPORT, api_names.EXPORTS)
 POD: Final = Kind("v1", "Pod", "pods")
 NODE: Final = Kind("v1", "Node", "nodes", namespaced=False)
 SERVICE: Final = Kind("v1", "Service", "services")
@@ -37,6 +38,8 @@ CONFIG_MAP: Final = Kind("v1", "ConfigMap", "configmaps")
 EVENT: Final = Kind("v1", "Event", "events")
 VOLUME_CLAIM: Final = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 STATEFUL_SET: Final = Kind("apps/v1", "StatefulSet", "statefulsets")
+DEPLOYMENT: Final = Kind("apps/v1", "Deployment", "deployments")
+CRON_JOB: Final = Kind("batch/v1", "CronJob", "cronjobs")
 AUTOSCALER: Final = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 DISRUPTION_BUDGET: Final = Kind("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets")
 NETWORK_POLICY: Final = Kind("networking.k8s.io/v1", "NetworkPolicy", "networkpolicies")
@@ -49,9 +52,9 @@ CLUSTER_ROLE_BINDING: Final = Kind(
 LEASE: Final = Kind("coordination.k8s.io/v1", "Lease", "leases")
 
 _ALL: Final = (
-    CLUSTER, TOPIC, USER, POD, NODE, SERVICE, SERVICE_ACCOUNT, SECRET, CONFIG_MAP, EVENT, VOLUME_CLAIM,
-    STATEFUL_SET, AUTOSCALER, DISRUPTION_BUDGET, NETWORK_POLICY, ROLE, ROLE_BINDING, CLUSTER_ROLE,
-    CLUSTER_ROLE_BINDING, LEASE,
+    CLUSTER, TOPIC, USER, EXPORT, DEPLOYMENT, CRON_JOB, POD, NODE, SERVICE, SERVICE_ACCOUNT, SECRET, CONFIG_MAP,
+    EVENT, VOLUME_CLAIM, STATEFUL_SET, AUTOSCALER, DISRUPTION_BUDGET, NETWORK_POLICY, ROLE, ROLE_BINDING,
+    CLUSTER_ROLE, CLUSTER_ROLE_BINDING, LEASE,
 )  # fmt: skip
 _BY_NAME: Final = {(kind.api_version, kind.kind): kind for kind in _ALL}
 

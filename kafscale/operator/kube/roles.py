@@ -29,6 +29,13 @@ class Applies(Finds, Protocol):
         """Server-side apply; with a resourceVersion only over that version."""
 
 
+class Deletes(Protocol):
+    """Deletes objects."""
+
+    async def delete(self, kind: Kind, namespace: str | None, name: str, *, uid: str | None = None) -> bool:
+        """False if there was none; `uid`: only that object."""
+
+
 class RecordsEvents(Protocol):
     """Writes events."""
 

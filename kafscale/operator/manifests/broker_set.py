@@ -9,9 +9,9 @@ from kafscale.operator.manifests.objects import (
     Manifest,
     container_security,
     from_field,
-    from_secret,
     manifest,
     pod_security,
+    store_credentials,
 )
 
 POD_INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
@@ -171,17 +171,4 @@ def _variables(cluster: ClusterSpec) -> list[dict[str, Any]]:
         if asks:
             service = names.external(cluster.name, "$(KAFSCALE_BROKER_ID)")
             found.append({"name": "EXTERNAL_SERVICE", "value": service})
-    secret = cluster.objects.credentials_secret
-    if secret is not None:
-        found += [
-            from_secret("KAFSCALE_S3_ACCESS_KEY", secret, "AWS_ACCESS_KEY_ID"),
-            from_secret("KAFSCALE_S3_SECRET_KEY", secret, "AWS_SECRET_ACCESS_KEY"),
-            from_secret("KAFSCALE_S3_SESSION_TOKEN", secret, "AWS_SESSION_TOKEN", optional=True),
-        ]
-    secret = cluster.etcd.credentials_secret
-    if secret is not None:
-        found += [
-            from_secret("KAFSCALE_ETCD_USERNAME", secret, "username"),
-            from_secret("KAFSCALE_ETCD_PASSWORD", secret, "password"),
-        ]
-    return found
+    return [*found, *store_credentials(cluster.objects.credentials_secret, cluster.etcd.credentials_secret)]

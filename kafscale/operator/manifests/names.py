@@ -5,7 +5,10 @@ from typing import Final
 KAFKA_PORT: Final = 9092
 METRICS_PORT: Final = 9093
 
+EXPORT_METRICS_PORT: Final = 9094
+
 BROKER: Final = "broker"
+EXPORT: Final = "export"
 ETCD: Final = "etcd"
 
 
@@ -87,6 +90,11 @@ def client_ca(cluster: str) -> str:
 def client_authority(cluster: str) -> str:
     """The Secret with the authority that signs clients' certificates; only the operator reads it."""
     return f"{cluster}-client-authority"
+
+
+def export(name: str) -> str:
+    """The CronJob or Deployment of the KafscaleExport of that name; its pods' names begin with this."""
+    return f"{name}-export"
 
 
 def in_namespace(service: str, namespace: str) -> str:

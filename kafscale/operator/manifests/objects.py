@@ -52,6 +52,23 @@ def from_secret(variable: str, secret: str, key: str, *, optional: bool = False)
     return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
+def store_credentials(objects: str | None, etcd: str | None) -> list[dict[str, Any]]:
+    """The variables with the credentials for the bucket and for etcd, from Secrets of these names."""
+    found = []
+    if objects is not None:
+        found += [
+            from_secret("KAFSCALE_S3_ACCESS_KEY", objects, "AWS_ACCESS_KEY_ID"),
+            from_secret("KAFSCALE_S3_SECRET_KEY", objects, "AWS_SECRET_ACCESS_KEY"),
+            from_secret("KAFSCALE_S3_SESSION_TOKEN", objects, "AWS_SESSION_TOKEN", optional=True),
+        ]
+    if etcd is not None:
+        found += [
+            from_secret("KAFSCALE_ETCD_USERNAME", etcd, "username"),
+            from_secret("KAFSCALE_ETCD_PASSWORD", etcd, "password"),
+        ]
+    return found
+
+
 def from_field(variable: str, path: str) -> dict[str, Any]:
     """An environment variable from a field of the pod."""
     return {"name": variable, "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from kafscale.operator import api_names
-from kafscale.operator.schema import cluster_schema, topic_schema, user_schema
+from kafscale.operator.schema import cluster_schema, export_schema, export_status, topic_schema, user_schema
 from kafscale.operator.schema.schema_parts import Schema, structural
 
 
@@ -61,6 +61,7 @@ MAX_NAME = 43
 CLUSTER_PHASES = ("Pending", "Progressing", "Ready", "Degraded", "Stopped", "Failed", "Deleting")
 TOPIC_PHASES = ("Pending", "Ready", "Failed", "Deleting")
 USER_PHASES = TOPIC_PHASES
+EXPORT_PHASES = TOPIC_PHASES
 
 
 def _cluster_status() -> Schema:
@@ -261,6 +262,37 @@ def user_definition() -> dict[str, Any]:
     )
 
 
+def export_definition() -> dict[str, Any]:
+    """KafscaleExport."""
+    return _definition(
+        api_names.EXPORT,
+        api_names.EXPORTS,
+        "kfe",
+        export_schema.spec(),
+        _status(EXPORT_PHASES, export_status.properties()),
+        [
+            _column("Cluster", "string", ".spec.clusterRef.name", "The cluster of the topics."),
+            _column("Engine", "string", ".spec.engine", "What exports."),
+            _column("Topics", "integer", ".status.topicCount", "Number of topics."),
+            _column("Failed", "integer", ".status.failedTopics", "Number of topics whose export failed."),
+            _column("Lag", "integer", ".status.lag", "Offsets that the tables lack."),
+            _column("Complete", "date", ".status.completeTime", "Until when all tables have everything."),
+            _column("DeadLetters", "integer", ".status.deadLetters", "Values that did not decode.", 1),
+            _PHASE,
+            _WHY,
+            _AGE,
+        ],
+        {"status": {}},
+        [
+            {
+                "rule": f"self.metadata.name.matches('^[a-z]([-a-z0-9]{{0,{MAX_NAME - 2}}}[a-z0-9])?$')",
+                "message": f"an export's name is at most {MAX_NAME} of a-z, 0-9 and -, beginning with a letter: "
+                "its CronJob and pods are named after it",
+            }
+        ],
+    )
+
+
 def all_definitions() -> list[dict[str, Any]]:
     """All of them."""
-    return [cluster_definition(), topic_definition(), user_definition()]
+    return [cluster_definition(), topic_definition(), user_definition(), export_definition()]
