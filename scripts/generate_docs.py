@@ -36,7 +36,7 @@ from scripts.message_types import PATH as MESSAGE_TYPES
 from scripts.message_types import message_types
 from scripts.pictures.files import picture_files
 from scripts.price_lists import PRICE_COLUMNS, price_rows
-from scripts.resource_tables import cluster_fields, topic_fields, user_fields
+from scripts.resource_tables import cluster_fields, export_fields, topic_fields, user_fields
 from spark_jobs import export, reconcile
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
 
@@ -288,6 +288,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
         "cluster-fields": lambda: _fields_table(cluster_fields()),
         "topic-fields": lambda: _fields_table(topic_fields()),
         "user-fields": lambda: _fields_table(user_fields()),
+        "export-fields": lambda: _fields_table(export_fields()),
     },
     "docs/export-without-spark.md": {
         "iceberg-export-options": lambda: command_options_table(iceberg_export),

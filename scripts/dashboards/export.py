@@ -25,6 +25,16 @@ _EXPORT: Final = Row(
             warn_at=7200,
         ),
         lines(
+            "Behind: since the table had everything",
+            Unit.SECONDS,
+            (
+                gauge("kafscale_export_topic_lag_seconds", "topic", how="max", within=_CHOSEN),
+                "{{topic}}",
+            ),
+            (_age("kafscale_export_complete_timestamp_seconds"), "{{topic}}: by the last run"),
+            warn_at=7200,
+        ),
+        lines(
             "Since the last commit",
             Unit.SECONDS,
             (_age("kafscale_export_last_commit_timestamp_seconds"), "{{topic}}"),

@@ -95,6 +95,37 @@ _RESOURCES: Final = Row(
             (gauge("kafscale_user_resources", "phase", within=OF_CLUSTER), "{{phase}}"),
             stacked=True,
         ),
+        lines(
+            "Exports by phase",
+            Unit.COUNT,
+            (gauge("kafscale_export_resources", "phase", within=OF_CLUSTER), "{{phase}}"),
+            stacked=True,
+        ),
+        lines(
+            "Exports: how far tables are behind",
+            Unit.SECONDS,
+            (
+                gauge("kafscale_export_resource_lag_seconds", "export, topic", how="max", within=OF_CLUSTER),
+                "{{export}} {{topic}}",
+            ),
+            warn_at=7200,
+        ),
+        lines(
+            "Exports: offsets that tables lack",
+            Unit.COUNT,
+            (
+                gauge("kafscale_export_resource_lag", "export, topic", how="max", within=OF_CLUSTER),
+                "{{export}} {{topic}}",
+            ),
+        ),
+        lines(
+            "Exports: dead letters so far",
+            Unit.COUNT,
+            (
+                gauge("kafscale_export_resource_dead_letters", "export, topic", how="max", within=OF_CLUSTER),
+                "{{export}} {{topic}}",
+            ),
+        ),
     ],
 )
 

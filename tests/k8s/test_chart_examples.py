@@ -8,6 +8,7 @@ import yaml
 from kafscale.formats.features import LEGACY_LEVEL
 from kafscale.operator import api_names
 from kafscale.operator.cluster_spec import cluster_spec
+from kafscale.operator.exports.spec import export_spec
 from kafscale.operator.topics.spec import topic_spec
 from kafscale.operator.users.spec import user_spec
 from tests.support.helm import CHART, Manifest
@@ -31,6 +32,8 @@ def understood(made: Manifest) -> None:
         topic_spec(metadata["name"], made["spec"], LEGACY_LEVEL)
     elif made["kind"] == api_names.USER:
         user_spec(made)
+    elif made["kind"] == api_names.EXPORT:
+        export_spec(metadata["name"], metadata["namespace"], made["spec"])
 
 
 @pytest.mark.usefixtures("definitions")
@@ -46,6 +49,6 @@ def test_an_example_is_taken_and_understood(api: KubeApi, path: Path) -> None:
 def test_what_the_reference_shows_is_taken_and_understood(api: KubeApi) -> None:
     text = (CHART.parents[2] / "docs/custom-resources.md").read_text()
     shown = [block.partition("```")[0] for block in text.split("```yaml\n")[1:]]
-    assert len(shown) == 3
+    assert len(shown) == 4
     for block in shown:
         understood(create(api, yaml.safe_load(block)))

@@ -10,10 +10,12 @@ from kafscale.operator.schema.definitions import all_definitions
 from tests.support.kube_api import ApiRefusalError, Kind, KubeApi
 from tests.support.kube_control_plane import ControlPlane
 from tests.support.kube_definitions import defined
+from tests.support.kube_exports import SPEC as EXPORT_SPEC
 
 CLUSTER = Kind(api_names.API_VERSION, api_names.CLUSTER)
 TOPIC = Kind(api_names.API_VERSION, api_names.TOPIC)
 USER = Kind(api_names.API_VERSION, api_names.USER)
+EXPORT = Kind(api_names.API_VERSION, api_names.EXPORT)
 
 MINIMAL: dict[str, Any] = {
     "brokers": {"replicas": 3},
@@ -324,3 +326,74 @@ def test_user_may_change_its_mechanism(api: KubeApi) -> None:
     api.create(user(**authentication("scram-sha-256")))
     api.patch(USER, "u", {"spec": authentication("scram-sha-512")})
     api.patch(USER, "u", {"spec": {"authentication": None}})
+
+
+def an_export(**parts: Any) -> dict[str, Any]:
+    spec = {**EXPORT_SPEC, **parts}
+    return {
+        "apiVersion": api_names.API_VERSION,
+        "kind": api_names.EXPORT,
+        "metadata": {"name": "e"},
+        "spec": {name: value for name, value in spec.items() if value is not None},
+    }
+
+
+REST = {"type": "rest", "properties": {"uri": "https://catalog/"}}
+PYTHON: dict[str, Any] = {"engine": "Python", "catalog": REST}
+
+
+def test_export_with_the_least_is_filled_in(api: KubeApi) -> None:
+    spec = api.create(an_export())["spec"]
+    assert (spec["engine"], spec["suspend"], spec["valueFormat"]) == ("Spark", False, "bytes")
+    assert (spec["catalog"]["name"], spec["topics"]["byConfig"]) == ("lake", False)
+    continuous = {"schedule": None, "continuous": {}}
+    made = api.create({**an_export(**continuous), "metadata": {"name": "f"}})
+    assert made["spec"]["continuous"] == {"interval": "60s"}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        PYTHON,
+        {**PYTHON, "topics": {"byConfig": True, "pattern": "a.*"}},
+        {"topics": {"names": ["a", "b"], "pattern": "c.*"}, "table": {"name": "a.{topic}"}},
+        {"args": ["--compact"], "env": [{"name": "A", "value": "b"}], "resources": {"limits": {"cpu": 1}}},
+    ],
+)
+def test_legal_export_is_taken(api: KubeApi, parts: dict[str, Any]) -> None:
+    api.create(an_export(**parts))
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        ({"schedule": None}, "exactly one of schedule and continuous must be given"),
+        ({"continuous": {}}, "exactly one of schedule and continuous must be given"),
+        ({"topics": {}}, "names, pattern or byConfig must say which topics"),
+        ({"topics": {"byConfig": False}}, "names, pattern or byConfig must say which topics"),
+        ({"topics": {"names": []}}, "spec.topics.names"),
+        ({"engine": "Flink"}, "spec.engine"),
+        ({**PYTHON, "topics": {"names": ["a", "b"]}}, "the engine Python takes one name"),
+        ({**PYTHON, "topics": {"pattern": "a"}}, "takes a pattern with byConfig only"),
+        ({**PYTHON, "topics": {"names": ["a"], "pattern": "a", "byConfig": True}}, "a name or a pattern"),
+        ({**PYTHON, "valueFormat": "json"}, "decodes bytes and string only"),
+        ({**PYTHON, "catalog": {"type": "glue"}}, "a catalog of the type rest or sql"),
+        ({**PYTHON, "catalog": {"type": "rest"}}, "needs the property uri"),
+        ({**PYTHON, "catalog": {"type": "sql"}}, "needs a warehouse"),
+        ({"table": {"name": "events"}}, "spec.table.name"),
+        ({"schedule": "hourly"}, "spec.schedule"),
+    ],
+)
+def test_illegal_export_is_refused_by_name(api: KubeApi, parts: dict[str, Any], words: str) -> None:
+    assert words in refusal(api, an_export(**parts))
+
+
+def test_export_names_have_a_limit(api: KubeApi) -> None:
+    assert "at most 43" in refusal(api, {**an_export(), "metadata": {"name": "e" * 44}})
+    api.create({**an_export(), "metadata": {"name": "e" * 43}})
+
+
+def test_export_cannot_change_its_cluster(api: KubeApi) -> None:
+    api.create(an_export())
+    with pytest.raises(ApiRefusalError, match="clusterRef cannot change"):
+        api.patch(EXPORT, "e", {"spec": {"clusterRef": {"name": "other"}}})

@@ -198,8 +198,12 @@ def spec() -> dict[str, Any]:
             "suspend": truth("Suspends the export.", default=False),
             "catalog": _catalog(),
             "table": _tables(),
-            "valueFormat": choice("The format of values.", list(IcebergValueFormat), default="bytes"),
-            "keyFormat": choice("The format of keys.", list(IcebergKeyFormat), default="bytes"),
+            "valueFormat": choice(
+                "The format of values.", [one.value for one in IcebergValueFormat], default="bytes"
+            ),
+            "keyFormat": choice(
+                "The format of keys.", [one.value for one in IcebergKeyFormat], default="bytes"
+            ),
             "startingOffsets": text(
                 "Where the first export of a topic begins: earliest, latest, or a time.",
                 max_length=64,
@@ -207,7 +211,7 @@ def spec() -> dict[str, Any]:
             ),
             "onExpired": choice(
                 "If records expired before they were exported: fail, or record the gap.",
-                list(OnExpired),
+                [one.value for one in OnExpired],
                 default="fail",
             ),
             "args": {

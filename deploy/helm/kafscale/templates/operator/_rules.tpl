@@ -9,7 +9,7 @@
 {{- define "kafscale.operatorRules" -}}
 # The custom resources: read, and given the finalizer.
 - apiGroups: [kafscale.io]
-  resources: [kafscaleclusters, kafscaletopics, kafscaleusers]
+  resources: [kafscaleclusters, kafscaletopics, kafscaleusers, kafscaleexports]
   verbs: [get, list, watch, patch]
 # Clusters' administrators.
 - apiGroups: [kafscale.io]
@@ -19,16 +19,23 @@
   resources: [kafscaleclusters/status]
   verbs: [patch]
 - apiGroups: [kafscale.io]
-  resources: [kafscaletopics/status, kafscaleusers/status]
+  resources: [kafscaletopics/status, kafscaleusers/status, kafscaleexports/status]
   verbs: [update]
 # Who owns an object may keep its owner from going first (where Kubernetes asks for that right).
 - apiGroups: [kafscale.io]
-  resources: [kafscaleclusters/finalizers]
+  resources: [kafscaleclusters/finalizers, kafscaleexports/finalizers]
   verbs: [update]
 # What clusters consist of.
 - apiGroups: [apps]
   resources: [statefulsets]
   verbs: [get, list, watch, create, patch, delete]
+# What exports consist of.
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, create, patch, delete]
+- apiGroups: [batch]
+  resources: [cronjobs]
+  verbs: [get, create, patch, delete]
 - apiGroups: [""]
   resources: [services, configmaps, serviceaccounts]
   verbs: [get, list, create, patch, delete]
