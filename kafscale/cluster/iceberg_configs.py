@@ -1,7 +1,7 @@
 """The topic configs `kafscale.iceberg.*`: which topics an export of the lake brings into tables, and how.
 
 Brokers only check and keep them. Exports with `--topics-by-config` follow them: a config that a topic sets stands
-above the export's own option, and an empty one is the same as none. They say what becomes of a topic; where the
+above the export's own option, and an empty one is the same as none. They describe a topic's table; where the
 catalog and the bucket are, and with whose credentials, stays with the export.
 """
 
@@ -59,7 +59,7 @@ class StartingOffsets(StrEnum):
 
 
 class OnExpired(StrEnum):
-    """What an export does about records that expired first."""
+    """The ways to go on after records that expired first."""
 
     FAIL = "fail"
     RECORD = "record"
@@ -77,7 +77,7 @@ class IcebergRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergConfig:
-    """What a topic says of its export. None: nothing, and the export's own option counts.
+    """A topic's wishes for its export. None: none, and the export's own option counts.
 
     `table`: a name, perhaps after a namespace, without the catalog.
     """
@@ -99,7 +99,7 @@ def is_switched_on(configs: Mapping[str, str]) -> bool:
 
 
 def iceberg_config(configs: Mapping[str, str]) -> IcebergConfig:
-    """What a topic with these configs of its own says. Raises `ValueError`: config, value, what is legal.
+    """The wishes of a topic with these configs. Raises `ValueError`, which names config, value, what is legal.
 
     Brokers refuse what is not legal, but another version's may have been asked.
     """

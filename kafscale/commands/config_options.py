@@ -12,7 +12,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigOptions:
-    """Whether topics' configs are followed, and in which further namespaces topics may have their tables."""
+    """`by_config`: topics' configs are followed. `namespaces`: more of them in which topics may have their tables."""
 
     by_config: bool = False
     namespaces: Sequence[str] = ()

@@ -36,7 +36,7 @@ class TopicToExport:
         return _ENDS[self.config.starting_offsets] if self.config.starting_offsets else option
 
     def gap_policy(self, option: GapPolicy) -> GapPolicy:
-        """What becomes of records that expired first."""
+        """How to go on after records that expired first."""
         return GapPolicy(self.config.on_expired) if self.config.on_expired else option
 
 

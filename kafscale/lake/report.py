@@ -111,7 +111,7 @@ class ExportReport:
 
     @property
     def failures(self) -> dict[str, str]:
-        """What is wrong with each failed topic, by name."""
+        """The error of each failed topic, by name."""
         with self._lock:
             return {one.topic: one.error for one in self._sorted() if one.error}
 

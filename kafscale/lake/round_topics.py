@@ -1,4 +1,4 @@
-"""The topics of each round of an export that keeps going: found anew, so that none needs a restart."""
+"""The topics of each round of an export that keeps going: found again for each, so that none needs a restart."""
 
 import logging
 from collections.abc import Callable

@@ -39,7 +39,7 @@ def test_a_label_for_all_and_for_one_kind_stands_once(tmp_path: Path) -> None:
     }
     path = str(values_file(tmp_path, values))
     text = run_helm("template", "demo", str(CHART), "--values", path, home=tmp_path)
-    kinds = {"ServiceMonitor", "PrometheusRule"}
+    kinds = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
     assert [key for document in yaml.compose_all(text) for key in _doubled(document)] == []
     for each in yaml.safe_load_all(text):
         if each is not None:

@@ -40,8 +40,8 @@ def monitoring_definition(kind: str) -> Manifest:
 
 @pytest.fixture(scope="module", autouse=True)
 def monitoring(plane: ControlPlane) -> Iterator[None]:
-    """ServiceMonitor and PrometheusRule exist."""
-    definitions = [monitoring_definition(kind) for kind in ("ServiceMonitor", "PrometheusRule")]
+    """ServiceMonitor, PodMonitor and PrometheusRule exist."""
+    definitions = [monitoring_definition(kind) for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule")]
     with defined(plane.admin, *definitions):
         yield
 

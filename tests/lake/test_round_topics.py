@@ -17,7 +17,7 @@ def found(*topics: str, **problems: str) -> FoundTopics:
 
 
 class Said(ExportReport):
-    """What is reported of topics that leave and fail."""
+    """Keeps the lines about topics that leave and fail."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

@@ -30,7 +30,7 @@ def spec_of(**parts: Any) -> ExportSpec:
 
 
 def options_of(export: ExportSpec) -> dict[str, Any]:
-    """What the program understands, by click's names of the options."""
+    """The program's view of it, by click's names of the options."""
     unescaped = [one.replace("$$", "$") for one in arguments(export)]
     context = COMMANDS[export.engine].make_context("export", unescaped)
     return context.params

@@ -1,4 +1,4 @@
-"""What an export has reached, from the progress that exporters leave in the cluster's metadata store.
+"""The state of an export by the progress that exporters leave in the cluster's metadata store.
 
 That has one record for each topic and table, whatever exported it, and it outlives pods and jobs: so no pod is asked
 and no object store is read. Log ends are those of the partitions' records, which follow what is published at the

@@ -14,7 +14,7 @@ _TOPIC: Final = "{topic}"
 
 
 class Engine(StrEnum):
-    """What exports."""
+    """The program that exports."""
 
     SPARK = "Spark"
     PYTHON = "Python"

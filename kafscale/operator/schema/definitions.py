@@ -295,4 +295,4 @@ def export_definition() -> dict[str, Any]:
 
 def all_definitions() -> list[dict[str, Any]]:
     """All of them."""
-    return [cluster_definition(), topic_definition(), user_definition(), export_definition()]
+    return [cluster_definition(), export_definition(), topic_definition(), user_definition()]
