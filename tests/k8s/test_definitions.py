@@ -346,7 +346,7 @@ def test_export_with_the_least_is_filled_in(api: KubeApi) -> None:
     spec = api.create(an_export())["spec"]
     assert (spec["engine"], spec["suspend"], spec["valueFormat"]) == ("Spark", False, "bytes")
     assert (spec["catalog"]["name"], spec["topics"]["byConfig"]) == ("lake", False)
-    continuous = {"schedule": None, "continuous": {}}
+    continuous: dict[str, Any] = {"schedule": None, "continuous": {}}
     made = api.create({**an_export(**continuous), "metadata": {"name": "f"}})
     assert made["spec"]["continuous"] == {"interval": "60s"}
 
