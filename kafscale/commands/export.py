@@ -1,21 +1,34 @@
 """`kafscale export`: the parts put together, and run."""
 
+import asyncio
 import contextlib
+import functools
 import json
 import os
 import time
 from collections.abc import Callable
 
+from kafscale.broker.stores import open_for_reading
+from kafscale.cluster.exports import ExportLeaseLostError
 from kafscale.commands.export_options import ExportOptions
-from kafscale.commands.export_rounds import ExportRounds, find_topics
-from kafscale.lake.config_topics import FoundTopics
+from kafscale.commands.export_rounds import ExportRounds
+from kafscale.commands.export_tables import Identifier
+from kafscale.errors import KafscaleError
 from kafscale.lake.events import EveryListener
+from kafscale.lake.export_lease import hold_export
 from kafscale.lake.export_metrics import ExportMetrics
+from kafscale.lake.held_export import HeldExport, holder_name
 from kafscale.lake.iceberg.advised_report import AdvisedReport
 from kafscale.lake.iceberg.catalogs import CatalogChoice, choose_catalog
+from kafscale.lake.iceberg.columns import Formats, TextFormat
+from kafscale.lake.iceberg.open_catalog import opened_catalog
+from kafscale.lake.iceberg.records import records_of
+from kafscale.lake.iceberg.tables import LayoutOptions, TableStore
+from kafscale.lake.iceberg.topic_table import IcebergTable, TopicTables
 from kafscale.lake.metrics_output import read_metrics_file, served_metrics, write_metrics_file
-from kafscale.lake.report import ExportReport
 from kafscale.lake.stop_signals import stopped_by_signals
+from kafscale.lake.topic_export import TopicExport, TopicScope
+from kafscale.reader.topic_state import TopicStates
 from kafscale.settings.broker import Settings
 
 EXIT_FAILED = 1
@@ -32,42 +45,95 @@ def run(
     Progress goes to `errors`, the summary to `output`.
     """
     choice = choose_catalog(options.to, options.catalog, options.catalog_properties, settings, os.environ)
-    report = AdvisedReport(_quiet if options.is_quiet else errors, time.monotonic)
+    report = AdvisedReport((lambda _: None) if options.is_quiet else errors, time.monotonic)
     metrics = ExportMetrics(time.time)
     if options.metrics_file is not None:
         read_metrics_file(metrics, options.metrics_file)
-    found = find_topics(settings, options, choice.name)
-    if not (found.topics or found.problems):
-        report.say("no topic is switched on (kafscale.iceberg.enable)")
-    succeeded = _export(settings, options, choice, found, report, metrics, errors)
+    events = EveryListener(report, metrics)
+    export_one = functools.partial(_export_one, settings, choice, events)
+    rounds = ExportRounds(settings, options, choice.name, export_one, events)
+    with contextlib.ExitStack() as stack:
+        if options.metrics_addr is not None:
+            stack.enter_context(served_metrics(metrics, options.metrics_addr))
+        stack.enter_context(stopped_by_signals(rounds.stop, errors))
+        succeeded = rounds.run()
     if options.metrics_file is not None:
         write_metrics_file(metrics, options.metrics_file)
+    if options.is_quiet:
+        for topic, problem in report.failures.items():
+            errors(f"{topic}: FAILED: {problem}")
     if options.as_json:
         output(json.dumps(report.summary_fields(), indent=2))
     elif not options.is_quiet:
         output(report.summary_text())
-    else:
-        for topic, problem in report.failures.items():
-            errors(f"{topic}: FAILED: {problem}")
     return 0 if succeeded else EXIT_FAILED
+
+
+def _export_one(
+    settings: Settings,
+    choice: CatalogChoice,
+    report: EveryListener,
+    options: ExportOptions,
+    identifiers: tuple[Identifier, Identifier],
+    stopping: Callable[[], bool],
+) -> None:
+    """Export one topic. `options`: its own, which name it; `identifiers`: of its table and its dead-letter table."""
+    rows, letters = identifiers
+    tables = TopicTables(
+        catalog=choice.name,
+        rows=rows,
+        dead_letters=letters,
+        formats=Formats(key=TextFormat(options.key_format), value=TextFormat(options.value_format)),
+        layout=LayoutOptions(
+            partition_by=options.partition_by,
+            properties=options.properties,
+            adds_columns=options.adds_columns,
+        ),
+        target_file_bytes=options.target_file_bytes,
+    )
+    _export(settings, options, choice, tables, report, stopping)
 
 
 def _export(
     settings: Settings,
     options: ExportOptions,
     choice: CatalogChoice,
-    found: FoundTopics,
-    report: ExportReport,
-    metrics: ExportMetrics,
-    errors: Callable[[str], None],
-) -> bool:
-    with contextlib.ExitStack() as stack:
-        if options.metrics_addr is not None:
-            stack.enter_context(served_metrics(metrics, options.metrics_addr))
-        rounds = ExportRounds(settings, options, choice, found, EveryListener(report, metrics))
-        stack.enter_context(stopped_by_signals(rounds.stop, errors))
-        return rounds.run()
+    tables: TopicTables,
+    report: EveryListener,
+    stopping: Callable[[], bool],
+) -> None:
+    scope = TopicScope(
+        table=tables.shown(tables.rows),
+        gap_policy=options.gap_policy,
+        max_batch_bytes=options.max_batch_bytes,
+        start=options.start,
+        backfill=options.backfill,
+    )
+    _require_topic(settings, options.topic)
+    with (
+        hold_export(
+            settings, options.topic, holder_name(), options.lease_ttl_sec, wait_sec=options.wait_sec
+        ) as lease,
+        opened_catalog(choice) as catalog,
+    ):
+        held = HeldExport(lease, settings.s3_namespace, scope.table, options.freshness)
+        table = IcebergTable(
+            TableStore(catalog), options.topic, tables, records_of(settings, held), lease.check, report
+        )
+        try:
+            TopicExport(options.topic, scope, held, table, report, stopping).run()
+        except KafscaleError as problem:
+            with contextlib.suppress(ExportLeaseLostError):
+                held.failed(str(problem))
+            raise
 
 
-def _quiet(_: str) -> None:
-    """Drops the line."""
+def _require_topic(settings: Settings, topic: str) -> None:
+    """Raise `UnknownTopicError` before anything is made for a topic that is not there."""
+
+    async def look() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            metadata, objects = await open_for_reading(settings, stack)
+            await TopicStates(metadata, objects, settings.s3_namespace).ends(topic, ())
+
+    asyncio.run(look())

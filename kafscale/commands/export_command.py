@@ -193,7 +193,7 @@ def export(
     if backfill is not None and continuous:
         raise click.UsageError("--continuous is of no use with a backfill, which ends")
     options = ExportOptions(
-        topic=topic,
+        topic=topic or "",
         to=to,
         table=table,
         dead_letter_table=dead_letter_table,

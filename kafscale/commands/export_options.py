@@ -16,11 +16,11 @@ from kafscale.settings.kinds import Address
 class ExportOptions:
     """The parsed command line; docs/export-without-spark.md describes each option.
 
-    `topic`: None for all that `config_options` choose. `table`, `dead_letter_table`: None for those that are made of
+    `topic`: empty for all that `config_options` choose. `table`, `dead_letter_table`: None for those that are made of
     the topic's name. `interval_sec`: None for a run that ends.
     """
 
-    topic: str | None
+    topic: str
     to: str
     table: str | None
     dead_letter_table: str | None

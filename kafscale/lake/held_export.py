@@ -128,10 +128,13 @@ class HeldExport:
             )
         )
 
-    def finished(self, complete_ms: int | None = None) -> None:
-        """Show that the export has succeeded. `complete_ms`: see `ExportProgress`; None: as it was."""
-        known = self._progress.complete_ms if complete_ms is None else complete_ms
-        self._show(replace(self._progress, state=ExportState.FINISHED, error="", complete_ms=known))
+    def complete(self, as_of_sec: float) -> None:
+        """The table has everything that was published until then, in Unix seconds; shown with what comes next."""
+        self._progress = replace(self._progress, complete_ms=round(as_of_sec * 1000))
+
+    def finished(self) -> None:
+        """Show that the export has succeeded."""
+        self._show(replace(self._progress, state=ExportState.FINISHED, error=""))
 
     def failed(self, error: str) -> None:
         """Show that the export has failed, and why."""

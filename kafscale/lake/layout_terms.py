@@ -21,14 +21,14 @@ class LayoutTerm:
     width: int = 0
 
 
-def parse_term(option: str, text: str, columns: Collection[str]) -> LayoutTerm:
-    """The term. Raises `SettingError`, also for a column that the table will not have."""
+def parse_term(option: str, text: str, columns: Collection[str] | None) -> LayoutTerm:
+    """The term. Raises `SettingError`, also for a column that is not one of `columns`, as far as they are known."""
     parts = term_parts(text)
     if parts is None:
         raise SettingError(f"{option} {text!r} is not legal: each term must be {LEGAL_TERMS}")
     transform, column, width = parts
     term = LayoutTerm(transform=transform, column=column, width=width)
-    if term.column.split(".")[0] not in columns:
+    if columns is not None and term.column.split(".")[0] not in columns:
         raise SettingError(
             f"{option} {text!r} is not legal: there is no column {term.column!r}; the columns are "
             f"{', '.join(columns)}"

@@ -104,8 +104,8 @@ class TopicExport:
 
         Raises `ExportRefusedError`, and the errors of the lease and of the table.
         """
+        looked_sec = time.time()
         state = self._table.read_state()
-        looked_sec, is_complete = time.time(), False
         log = self._held.read_topic(_exported(state))
         target = self._target(state, log)
         self._events.topic_started(self._topic, self._scope.table, _positions(state, log, target), _ends(log))
@@ -119,13 +119,13 @@ class TopicExport:
                 max_batch_bytes=self._scope.max_batch_bytes,
             )
             if batch.is_empty and not target.starts.keys() - state.starts.keys():
-                is_complete = self._scope.backfill is None
                 break
             state = self._export(batch, state, target, log, began)
             log = self._held.read_topic(_exported(state))
-        if is_complete:
+        if self._scope.backfill is None and not self._stopping():
             self._events.topic_complete(self._topic, looked_sec)
-        self._held.finished(round(looked_sec * 1000) if is_complete else None)
+            self._held.complete(looked_sec)
+        self._held.finished()
         self._events.topic_finished(self._topic)
 
     def _target(self, state: ExportState, log: TopicLog) -> Target:

@@ -4,24 +4,21 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import click
 
-from kafscale.lake.config_topics import FoundTopics, TableRule, TopicToExport, topics_by_config
 from kafscale.lake.events import EveryListener
 from kafscale.lake.export_lease import hold_export
 from kafscale.lake.export_metrics import ExportMetrics
 from kafscale.lake.held_export import HeldExport, holder_name
 from kafscale.lake.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from kafscale.lake.report import ExportReport
-from kafscale.lake.round_topics import RoundTopics
 from kafscale.lake.stop_signals import stopped_by_signals
-from kafscale.lake.table_names import names_of, tables_of
-from kafscale.metadata.model import TopicRecord
+from kafscale.lake.table_names import Tables, names_of
 from kafscale.reader.topic_state import list_topics
-from spark_jobs.cli_options import chosen_topics, session_options
-from spark_jobs.job.config_values import values_by_config
+from spark_jobs.cli_options import session_options
+from spark_jobs.job.config_topics import job_topics
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
 from spark_jobs.job.records import records_of
 from spark_jobs.job.run import ExportRun, RunOptions
@@ -41,34 +38,31 @@ def run_export(command: ExportCommand) -> bool:
     metrics = ExportMetrics(time.time)
     if command.metrics_file is not None:
         read_metrics_file(metrics, command.metrics_file)
-    say: Callable[[str], None] = (
-        (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
-    )
+    say = (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
     report = ExportReport(say, time.monotonic)
     with contextlib.ExitStack() as stack:
         stores = stack.enter_context(contextlib.closing(StoreAccess(command.settings)))
-        find = functools.partial(_find_topics, command, stores)
-        found = find()
-        if not (found.topics or found.problems):
-            say("no topic is switched on (kafscale.iceberg.enable)")
-        # The names of topics that are switched on later, too: of catalogs, the session knows those of the options.
-        tables = tables_of(["x"], command.table, command.dead_letter_table)
+        events = EveryListener(report, metrics)
+        topics = job_topics(
+            command,
+            lambda: stores.run(lambda metadata, _: list_topics(metadata)),
+            functools.partial(_topic_options, command),
+            events,
+        )
         spark = open_session(
             session_options(
                 command.spark,
                 command.settings,
-                names_of(tables),
+                names_of(topics.tables()),
                 app_name="kafscale-export",
             )
         )
         if command.metrics_addr is not None:
             stack.enter_context(served_metrics(metrics, command.metrics_addr))
-        events = EveryListener(report, metrics)
         run = ExportRun(
             spark,
             RunOptions(
-                topics=RoundTopics(found, find, events),
-                options_of=functools.partial(_topic_options, command),
+                topics=topics.of_round,
                 interval_sec=command.interval_sec,
                 maintenance=_maintenance(command),
             ),
@@ -80,49 +74,24 @@ def run_export(command: ExportCommand) -> bool:
         stack.enter_context(stopped_by_signals(run.stop, say))
         succeeded = run.run()
     _finish(command, report, metrics)
-    return succeeded
+    return succeeded and not report.failed_topics  # also topics of which no export was begun
 
 
-def _find_topics(command: ExportCommand, stores: StoreAccess) -> FoundTopics:
-    """The topics of the next round. Raises `SettingError`, `StoreError`."""
-
-    def known() -> list[TopicRecord]:
-        return stores.run(lambda metadata, _: list_topics(metadata))
-
-    named, pattern = set(command.topics), command.topic_pattern
-    if command.config_options.by_config:
-
-        def wants(topic: str) -> bool:
-            return everything or topic in named or (pattern is not None and bool(pattern.fullmatch(topic)))
-
-        everything = not named and pattern is None
-        rule = TableRule(
-            table=command.table,
-            dead_letter_table=command.dead_letter_table,
-            namespaces=command.config_options.namespaces,
-        )
-        return topics_by_config(known(), rule, wants)
-    topics = chosen_topics(command.topics, pattern, lambda: [one.name for one in known()])
-    tables = tables_of(topics, command.table, command.dead_letter_table)
-    return FoundTopics(topics={topic: TopicToExport(tables=names) for topic, names in tables.items()})
-
-
-def _topic_options(command: ExportCommand, one: TopicToExport) -> TopicOptions:
-    config = one.config
+def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
     return TopicOptions(
-        table=one.tables.rows,
-        dead_letter_table=one.tables.dead_letters,
-        value=values_by_config(command.values, config),
+        table=names.rows,
+        dead_letter_table=names.dead_letters,
+        value=command.values,
         table_options=TableOptions(
-            partition_by=config.partition_by or command.partition_by,
-            sort_by=config.sort_by or command.sort_by,
+            partition_by=command.partition_by,
+            sort_by=command.sort_by,
             properties=command.properties,
             adds_columns=command.adds_columns,
         ),
         write_options={"target-file-size-bytes": str(command.target_file_bytes)},
-        gap_policy=one.gap_policy(command.gap_policy),
+        gap_policy=command.gap_policy,
         max_batch_bytes=command.max_batch_bytes,
-        start=one.start(command.start),
+        start=command.start,
         backfill=command.backfill,
     )
 

@@ -3,17 +3,15 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
 
 from kafscale.cluster.exports import ExportLeaseLostError
 from kafscale.errors import KafscaleError
-from kafscale.lake.config_topics import TopicToExport
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.held_export import HeldExport
-from kafscale.lake.round_topics import RoundTopics
 from kafscale.lake.topic_export import TopicExport
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.export_options import TopicOptions
@@ -32,10 +30,9 @@ Hold = Callable[[str, str], contextlib.AbstractContextManager[HeldExport]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The topics to export and their options, and how often: once, or every `interval_sec`."""
+    """The topics of the next round, and how many rounds there are: one, or one every `interval_sec`."""
 
-    topics: RoundTopics
-    options_of: Callable[[TopicToExport], TopicOptions]
+    topics: Callable[[], Mapping[str, TopicOptions]]
     interval_sec: float | None = None
     maintenance: Maintenance = field(default_factory=Maintenance)
 
@@ -79,12 +76,11 @@ class ExportRun:
         return self._is_stopping
 
     def _round(self) -> bool:
-        found = self._options.topics.next()
-        succeeded = not found.problems
-        for topic, one in found.topics.items():
+        succeeded = True
+        topics = self._options.topics()
+        for topic, options in topics.items():
             if self._is_stopping:
                 break
-            options = self._options.options_of(one)
             try:
                 with self._hold(topic, options.table) as held:
                     self._export(topic, options, held)

@@ -5,24 +5,18 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-import kafscale.commands.export
-import kafscale.commands.reconcile
-import kafscale.lake.iceberg
+from kafscale import lake
 from kafscale.commands.cli import main
+from kafscale.lake import iceberg
 
 
 @pytest.mark.parametrize("command", ["export", "reconcile"])
 def test_the_extra_is_named(command: str, monkeypatch: pytest.MonkeyPatch, logging_as_before: None) -> None:
     loaded = ("kafscale.lake.iceberg", "kafscale.commands.export", "kafscale.commands.reconcile", "pyiceberg")
+    # What is imported below becomes the package's attribute, and stays it.
+    monkeypatch.setattr(lake, "iceberg", iceberg)
     for name in [one for one in sys.modules if one.startswith(loaded)]:
         monkeypatch.delitem(sys.modules, name)
-    # Importing them again replaces these, which later tests would find without their modules.
-    for package, name in (
-        (kafscale.lake, "iceberg"),
-        (kafscale.commands, "export"),
-        (kafscale.commands, "reconcile"),
-    ):
-        monkeypatch.setattr(package, name, getattr(package, name))
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
     assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
     done = CliRunner().invoke(main, [command, "orders", "--to", "lake"])
