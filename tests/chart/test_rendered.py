@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
+from kafscale.operator.cluster_spec import cluster_spec
+from kafscale.operator.exports.spec import export_spec
+from kafscale.operator.exports.workload import workload
 from kafscale.operator.operator_command import operator as operator_command
 from kafscale.operator.schema.definitions import all_definitions
 from kafscale.settings import broker as settings
@@ -17,6 +20,7 @@ from spark_jobs import export
 from tests.chart.values_sets import DIRECT, EVERYTHING, EXPORT, SETS
 from tests.support.helm import CHART, HelmError, Manifest, of_kind, only, rendered, run_helm, values_file
 from tests.support.k8s_install import helm_missing
+from tests.support.kube_exports import SPEC as EXPORT_SPEC
 
 pytestmark = pytest.mark.skipif(helm_missing() is not None, reason=str(helm_missing()))
 
@@ -174,6 +178,18 @@ def test_monitors_find_the_services_and_name_their_targets(tmp_path: Path) -> No
         assert services == expected[component]
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
         assert monitor["spec"]["jobLabel"] == "app.kubernetes.io/name", "the alerts' job is kafscale"
+
+
+def test_a_monitor_finds_the_pods_of_continuous_exports(tmp_path: Path) -> None:
+    export = export_spec("e", "streams", {**EXPORT_SPEC, "schedule": None, "continuous": {}})
+    spec = {"brokers": {"replicas": 1}, "s3": {"bucket": "b"}, "etcd": {"managed": {}}}
+    cluster = cluster_spec("c", "streams", spec)
+    made = workload(export, cluster, {"metadata": {"name": "e", "uid": "u"}})["spec"]["template"]
+    (container,) = made["spec"]["containers"]
+    monitor = only(rendered(tmp_path, EVERYTHING), "PodMonitor", "demo-kafscale-export")["spec"]
+    assert monitor["selector"]["matchLabels"].items() <= made["metadata"]["labels"].items()
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    assert endpoint["port"] in [port["name"] for port in container["ports"]]
 
 
 def test_monitors_look_where_clusters_are(tmp_path: Path) -> None:

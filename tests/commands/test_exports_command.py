@@ -85,6 +85,7 @@ def test_a_running_export() -> None:
         "dead_letters": 1,
         "error": None,
         "committed_at": "2023-11-14T22:12:50.000+00:00",
+        "complete_at": None,
         "age_ms": 30_000,
         "lag": 6,
         "partition_count": 3,
@@ -93,6 +94,11 @@ def test_a_running_export() -> None:
             {"partition": 1, "position": 20, "log_end_offset_then": 21, "log_end_offset": 21, "lag": 1},
         ],
     }
+
+
+def test_the_moment_of_which_a_table_has_everything() -> None:
+    (fields,) = as_fields(lines_of(replace(PROGRESS, complete_ms=NOW_MS - 5000)), NOW_MS)["exports"]
+    assert fields["complete_at"] == "2023-11-14T22:13:15.000+00:00"
 
 
 @pytest.mark.parametrize(
