@@ -44,6 +44,10 @@ class IcebergValueFormat(StrEnum):
     PROTOBUF = "protobuf"
 
 
+WITHOUT_SPARK: Final = (IcebergValueFormat.BYTES, IcebergValueFormat.STRING)
+"""The formats that every export decodes."""
+
+
 class IcebergKeyFormat(StrEnum):
     """The formats of keys."""
 

@@ -415,3 +415,33 @@ async def test_large_segments_are_refused_before_their_feature_level(
     (result,) = await describe(plane, 4, asked(TOPIC, name, ["segment.bytes"]))
     (described,) = result.configs
     assert (described.value, described.config_type) == (LARGE, ConfigType.LONG)
+
+
+async def test_configs_of_the_lake_are_altered_and_described(plane: ControlPlane) -> None:
+    (answer,) = await change(
+        plane,
+        1,
+        changed(
+            TOPIC,
+            "t",
+            ("kafscale.iceberg.enable", Operation.SET, "TRUE"),
+            ("kafscale.iceberg.partition.by", Operation.SET, "days(timestamp),bucket(16, key)"),
+        ),
+    )
+    assert answer == (ErrorCode.NONE, None)
+    (result,) = await describe(plane, 4, asked(TOPIC, "t"), include_documentation=True)
+    configs = by_name(result.configs)
+    enable, layout = configs["kafscale.iceberg.enable"], configs["kafscale.iceberg.partition.by"]
+    assert (enable.value, enable.config_type) == ("true", ConfigType.BOOLEAN)
+    assert "--topics-by-config" in enable.documentation
+    assert (layout.value, layout.config_type) == (
+        "days(timestamp), bucket(16, key)",
+        ConfigType.STRING,
+    )
+    assert configs["kafscale.iceberg.table"].config_source == ConfigSource.DEFAULT_CONFIG
+    for operation, value in ((Operation.SET, "days(x"), (Operation.APPEND, "topic")):
+        (refusal,) = await change(
+            plane, 1, changed(TOPIC, "t", ("kafscale.iceberg.partition.by", operation, value))
+        )
+        assert refusal[0] == ErrorCode.INVALID_CONFIG
+        assert "kafscale.iceberg.partition.by" in str(refusal[1])

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from kafscale.cluster.iceberg_configs import ENABLE, TABLE
+from kafscale.cluster.iceberg_configs import ENABLE, TABLE, VALUE_FORMAT
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.export_records import (
     ExportProgress,
@@ -55,8 +55,8 @@ class Scene:
         return await self.operator.reconcile(NAMESPACE, name)
 
     async def add_topic(self, name: str, *ends: int, **configs: str) -> None:
-        """A topic with these log end offsets. `configs`: `enable`, `table`."""
-        named = {"enable": ENABLE, "table": TABLE}
+        """A topic with these log end offsets. `configs`: `enable`, `table`, `format`."""
+        named = {"enable": ENABLE, "table": TABLE, "format": VALUE_FORMAT}
         record = TopicRecord(
             name=name,
             topic_id=uuid.uuid4(),
@@ -280,6 +280,29 @@ async def test_topics_by_config_are_those_that_are_on(scene: Scene) -> None:
         "named": ("lake.sales.people", "finished"),
         "on": ("lake.kafka.on", "waiting"),
     }
+
+
+async def test_topics_that_no_exporter_would_take_are_failed(scene: Scene) -> None:
+    await scene.add_topic("a", 3, enable="true", table="finance.ledger")
+    await scene.add_topic("b", 3, enable="true", format="json")
+    await scene.add_topic("c", 3, enable="true", format="xml")
+    await scene.add_topic("d", 3, enable="true")
+    catalog = {"type": "sql", "warehouse": "s3://lake/tables"}
+    scene.kube.add_export(topics={"byConfig": True}, engine="Python", catalog=catalog)
+    await scene.look()
+    phase, reason, message = scene.kube.verdict()
+    assert (phase, reason) == ("Failed", "TopicsFailed")
+    for words in (
+        "a: topic config kafscale.iceberg.table=finance.ledger",
+        "b: topic config",
+        "'xml' is not legal",
+    ):
+        assert words in message
+    found = {one["topic"]: one["state"] for one in scene.kube.export_status()["topics"]}
+    assert found == {"a": "failed", "b": "failed", "c": "failed", "d": "waiting"}
+    scene.kube.change_export(engine=None)
+    await scene.look()
+    assert scene.kube.export_status()["failedTopics"] == 2, "Spark decodes JSON"
 
 
 async def test_topics_of_a_pattern_are_those_that_its_pods_had(scene: Scene) -> None:

@@ -6,17 +6,23 @@ brokers' KAFSCALE_SEAL_INTERVAL_MS.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from kafscale.cluster.exports import TopicExports, read_exports
-from kafscale.cluster.iceberg_configs import TABLE, is_switched_on
+from kafscale.cluster.iceberg_configs import (
+    TABLE,
+    VALUE_FORMAT,
+    WITHOUT_SPARK,
+    iceberg_config,
+    is_switched_on,
+)
 from kafscale.formats.export_records import ExportProgress, ExportState
 from kafscale.formats.partition_record import decode_partition_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord
 from kafscale.metadata.store import MetadataReader
-from kafscale.operator.exports.spec import ExportSpec
+from kafscale.operator.exports.spec import Engine, ExportSpec
 from kafscale.operator.manifests import names
 
 MOST_PARTITION_RECORDS: Final = 2000
@@ -27,18 +33,26 @@ MOST_PARTITION_RECORDS: Final = 2000
 class TopicProgress:
     """A topic of an export. `table`: its full name. `progress` None: nothing was exported yet.
 
-    `log_ends`: by partition, as far as they were read.
+    `log_ends`: by partition, as far as they were read. `problem`: why no exporter can take the topic as it is.
     """
 
     topic: str
     table: str
     progress: ExportProgress | None = None
     log_ends: Mapping[int, int] = field(default_factory=dict)
+    problem: str = ""
+
+    @property
+    def error(self) -> str:
+        """Why it is not exported; empty if it is."""
+        is_failed = self.progress is not None and self.progress.state is ExportState.FAILED
+        return self.problem or (self.progress.error if self.progress is not None and is_failed else "")
 
     @property
     def is_failed(self) -> bool:
-        """True if the last run could not export it."""
-        return self.progress is not None and self.progress.state is ExportState.FAILED
+        """True if the last run could not export it, or the next one will not."""
+        is_failed = self.progress is not None and self.progress.state is ExportState.FAILED
+        return bool(self.problem) or is_failed
 
     @property
     def lags(self) -> dict[int, int]:
@@ -83,11 +97,31 @@ def topics_of(
         record, known = topics.get(topic), by_topic.get(topic)
         if not _is_of(export, topic, record, known):
             continue
-        said = record.configs.get(TABLE) if record is not None and export.topics.by_config else None
+        by_config = record.configs if record is not None and export.topics.by_config else {}
+        said = by_config.get(TABLE)
         table = f"{export.catalog.name}.{export.table.of_topic(topic, said)}"
         progress = next((one for one in known.progress if one.table == table), None) if known else None
-        found.append(TopicProgress(topic=topic, table=table, progress=progress))
+        problem = _problem(export, topic, by_config)
+        found.append(TopicProgress(topic=topic, table=table, progress=progress, problem=problem))
     return found
+
+
+def _problem(export: ExportSpec, topic: str, configs: Mapping[str, str]) -> str:
+    """Why an exporter that follows these configs refuses the topic before it takes it; empty if it does not.
+
+    Such a refusal leaves no progress. See `topics_by_config` of the exports.
+    """
+    try:
+        config = iceberg_config(configs)
+    except ValueError as problem:
+        return str(problem)
+    namespace = export.table.of_topic(topic, config.table).rpartition(".")[0]
+    allowed = [export.table.of_topic(topic).rpartition(".")[0], *export.table.namespaces]
+    if namespace not in allowed:
+        return f"topic config {TABLE}={config.table} is in another namespace than {', '.join(allowed)}"
+    if export.engine is Engine.PYTHON and config.value_format not in (None, *WITHOUT_SPARK):
+        return f"topic config {VALUE_FORMAT}={config.value_format} needs the engine Spark"
+    return ""
 
 
 def _is_of(export: ExportSpec, topic: str, record: TopicRecord | None, known: TopicExports | None) -> bool:
@@ -118,7 +152,7 @@ async def read_progress(
             continue
         left -= partitions
         ends = await _log_ends(store, one.topic)
-        found.append(TopicProgress(topic=one.topic, table=one.table, progress=one.progress, log_ends=ends))
+        found.append(replace(one, log_ends=ends))
     return found
 
 

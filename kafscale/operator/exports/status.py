@@ -81,10 +81,12 @@ class Known:
 def _topic_fields(one: TopicProgress) -> dict[str, Any]:
     fields: dict[str, Any] = {"topic": one.topic, "table": one.table}
     progress = one.progress
+    if one.error:
+        fields["error"] = _cut(one.error)
     if progress is None:
-        return fields | {"state": "waiting"}
+        return fields | {"state": "failed" if one.is_failed else "waiting"}
     fields |= {
-        "state": progress.state.value,
+        "state": "failed" if one.is_failed else progress.state.value,
         "lag": one.lag,
         "rows": progress.rows,
         "deadLetters": progress.dead_letters,
@@ -103,8 +105,6 @@ def _topic_fields(one: TopicProgress) -> dict[str, Any]:
     }
     if progress.complete_ms is not None:
         fields["completeTime"] = _instant(progress.complete_ms)
-    if progress.error:
-        fields["error"] = _cut(progress.error)
     return fields
 
 
@@ -114,9 +114,7 @@ def verdict(workload: Mapping[str, Any], topics: Sequence[TopicProgress], proble
     if problems:
         return _verdict(Phase.PENDING, Reason.PODS_NOT_READY, "; ".join(problems[:_NAMED]))
     if failed:
-        named = "; ".join(
-            f"{one.topic}: {_cut(one.progress.error)}" for one in failed[:_NAMED] if one.progress is not None
-        )
+        named = "; ".join(f"{one.topic}: {_cut(one.error)}" for one in failed[:_NAMED])
         more = f"; and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         return _verdict(Phase.FAILED, Reason.TOPICS_FAILED, f"{named}{more}")
     if workload["kind"] == "Deployment":

@@ -67,6 +67,7 @@ def _reference(owner: Mapping[str, Any]) -> dict[str, Any]:
 def _cron_job(export: ExportSpec, cluster: ClusterSpec) -> dict[str, Any]:
     return {
         "schedule": export.schedule,
+        "timeZone": "Etc/UTC",
         "suspend": export.suspend,
         # A second run would find the topics' leases held, and fail; this way it does not start.
         "concurrencyPolicy": "Forbid",

@@ -188,7 +188,9 @@ def spec() -> dict[str, Any]:
             "imagePullSecrets": list_of(text("The name of a Secret.", max_length=253)),
             "topics": _topics(),
             "schedule": text(
-                "When to export what is new (cron). Excludes `continuous`.", pattern=_SCHEDULE, max_length=100
+                "When to export what is new (cron, UTC). Excludes `continuous`.",
+                pattern=_SCHEDULE,
+                max_length=100,
             ),
             "activeDeadline": duration("With a schedule: a run that takes longer is ended.", default="1h"),
             "continuous": section(

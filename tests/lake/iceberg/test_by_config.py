@@ -6,9 +6,17 @@ from pathlib import Path
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafscale.cluster.iceberg_configs import ENABLE, PARTITION_BY, STARTING_OFFSETS, TABLE, VALUE_FORMAT
+from kafscale.cluster.iceberg_configs import (
+    ENABLE,
+    PARTITION_BY,
+    STARTING_OFFSETS,
+    TABLE,
+    VALUE_FORMAT,
+    WITHOUT_SPARK,
+)
 from kafscale.commands.cli import main
 from kafscale.lake import metric_families as families
+from kafscale.lake.iceberg.columns import TextFormat
 from tests.lake.support.exporter import LakeExporter, Outcome
 from tests.spark_jobs.support.export_runs import store_environment
 from tests.spark_jobs.support.read_back import open_table, read_table
@@ -77,6 +85,10 @@ def test_topics_are_exported_as_they_say(exporter: LakeExporter, writer: TopicWr
     assert only.status == 0, only.text
     assert "letters ->" not in only.text
     assert samples(metrics)[families.ROWS.name, "letters"] == 3, "counters go on"
+
+
+def test_formats_without_spark_are_those_that_the_operator_knows() -> None:
+    assert {str(one) for one in TextFormat} == {str(one) for one in WITHOUT_SPARK}
 
 
 def test_options_that_choose_no_topic_are_refused(exporter: LakeExporter) -> None:
