@@ -140,7 +140,7 @@ def test_a_group_spans_a_limited_time_where_segments_expire() -> None:
     assert [offsets(group) for group in compaction_groups(references, 2000)] == [[0, 10, 20], [30, 40, 50]]
 
 
-def test_a_clean_group_without_losses_is_written_only_to_join_small_segments() -> None:
+def test_a_clean_group_is_written_only_to_join_small_segments() -> None:
     small = [segment(10 * n, 10 * n + 9, map_end_offset=90, size_bytes=10) for n in range(3)]
     large = segment(30, 39, map_end_offset=90, size_bytes=1000)
     assert is_worth_writing(small, 90, has_changes=False)

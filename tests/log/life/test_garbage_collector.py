@@ -236,7 +236,7 @@ def compacted_reference(first: int, last: int, leader_epoch: int, token: str = "
 
 
 @pytest.mark.parametrize(("made_by", "is_garbage"), [(4, True), (5, True), (6, False)])
-def test_an_unnamed_compacted_segment_is_garbage_up_to_the_epoch(made_by: int, is_garbage: bool) -> None:
+def test_an_unnamed_compacted_segment_is_garbage(made_by: int, is_garbage: bool) -> None:
     """A leader of a later epoch may be about to publish it: then the references are out of date."""
     unnamed = compacted_reference(0, 9, made_by, "another")
     infos = [ObjectInfo(key=unnamed.object_key, size_bytes=1, modified_ms=0)]
@@ -245,7 +245,7 @@ def test_an_unnamed_compacted_segment_is_garbage_up_to_the_epoch(made_by: int, i
         assert unwanted == ([unnamed.object_key] if is_garbage else [])
 
 
-def test_what_a_compacted_segment_replaced_is_garbage_although_it_ends_where_that_does() -> None:
+def test_what_a_compacted_segment_replaced_is_garbage() -> None:
     replaced = object_keys.merged_segment_key("default", "topic", 0, 0, 9)
     infos = [ObjectInfo(key=replaced, size_bytes=1, modified_ms=0)]
     named = [compacted_reference(0, 9, 5), flushed(10, 19)]

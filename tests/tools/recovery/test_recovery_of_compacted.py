@@ -83,14 +83,14 @@ def test_of_two_compacted_ones_the_one_that_knew_more_is_kept() -> None:
     assert kept(choose([older[0], same])) == [same.key]
 
 
-def test_a_merge_that_was_never_published_does_not_win_over_compacted_ones() -> None:
+def test_an_unpublished_merge_does_not_win_over_compacted_ones() -> None:
     first, second = compacted(updates(0, 9), 20), compacted(updates(10, 19), 20)
     # It lies across both; its epochs are theirs.
     across = inspected(updates(5, 14))
     assert kept(choose([first, across, second])) == [first.key, second.key]
 
 
-def test_a_later_topic_of_the_name_wins_over_what_was_compacted_before_it() -> None:
+def test_a_later_topic_of_the_name_wins_over_compacted_ones() -> None:
     old = compacted(updates(0, 9), 20)
     later: Sequence[InspectedSegment] = [inspected(updates(0, 4, leader_epoch=5))]
     assert kept(choose([old, *later])) == [later[0].key]
