@@ -132,6 +132,24 @@ async def open_export_store(
     return own
 
 
+def open_export_objects(settings: Settings, stack: contextlib.AsyncExitStack) -> ObjectStore:
+    """Where exporters keep objects of their own; `stack` closes the store.
+
+    In a cluster that is the bucket of the records. The embedded object store belongs to the broker, so there it is a
+    folder beside those of the topics' exports, whose name no topic can have. Raises `SettingError`, `StartupError`.
+    """
+    if settings.s3_bucket is not None:
+        objects: ObjectStore = open_bucket_alone(settings)
+    else:
+        from kafscale.objects.local.store import LocalStore
+
+        folder = _exports_folder(settings) / "+objects"
+        _make_folder(folder)
+        objects = LocalStore(folder, fsync=settings.local_fsync)
+    stack.push_async_callback(objects.close)
+    return objects
+
+
 async def open_exports_for_reading(
     settings: Settings, stack: contextlib.AsyncExitStack
 ) -> list[MetadataReader]:

@@ -336,3 +336,8 @@ def parse_checkpoint_key(key: str) -> CheckpointKey | None:
 def health_key(namespace: str, broker_id: int) -> str:
     """The object that a broker writes and reads to find out whether the store does what it is asked."""
     return f"{SYSTEM_FOLDER}/{namespace}/health/broker-{broker_id}"
+
+
+def schema_cache_key(namespace: str, name: str) -> str:
+    """An object of the exports' cache of schemas: `name` is its path there (docs/format/schema-cache.md)."""
+    return f"{SYSTEM_FOLDER}/{namespace}/exports/schemas/{name}"

@@ -1,0 +1,1 @@
+"""Schemas from a schema registry of Confluent's API, each asked for once and then kept in the object store."""
