@@ -1,25 +1,33 @@
 """Turns the value options into a format that executors receive; the driver checks the options."""
 
+import logging
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as st
 
 from kafscale.errors import SettingError
+from kafscale.lake.registry.documents import SchemaDocument
 from spark_jobs.decoding.avro.column import AvroFormat
 from spark_jobs.decoding.avro.schemas import read_schemas
 from spark_jobs.decoding.columns import ColumnFormat
 from spark_jobs.decoding.json.column import JsonFormat
 from spark_jobs.decoding.json.evolution import evolved
 from spark_jobs.decoding.json.inference import joined, observe_batches
+from spark_jobs.decoding.json.json_schema import json_schema_type
 from spark_jobs.decoding.json.observed import MAX_FIELDS_SEEN, Observed
 from spark_jobs.decoding.json.schema import read_type
 from spark_jobs.decoding.options import Framing, ValueFormat, ValueOptions
 from spark_jobs.decoding.protobuf.column import ProtobufFormat
 from spark_jobs.decoding.protobuf.descriptors import check_message
+from spark_jobs.decoding.protobuf.registered import descriptor_set, first_message, message_paths
 from spark_jobs.decoding.schema_files import read_bytes, read_text
+from spark_jobs.decoding.schema_source import SchemaSource
 from spark_jobs.decoding.types import parts, require_usable
+
+logger = logging.getLogger(__name__)
 
 
 def column_format(
@@ -31,15 +39,25 @@ def column_format(
         case ValueFormat.BYTES | ValueFormat.STRING:
             return None
         case ValueFormat.AVRO:
-            schemas = read_schemas(options.schema, options.schema_files)
-            return AvroFormat(schemas=schemas, framing=options.framing)
+            return _avro(options)
         case ValueFormat.PROTOBUF:
             return _protobuf(options)
         case ValueFormat.JSON:
             return _json(options, records, known_type)
 
 
+def _avro(options: ValueOptions) -> AvroFormat:
+    schemas = read_schemas(options.schema, options.schema_files, options.source)
+    if options.source is None:
+        return AvroFormat(schemas=schemas, framing=options.framing)
+    # Not either way: before its schema is known, a framed value might be read as one without a frame.
+    framing = Framing.CONFLUENT if options.framing is Framing.AUTO else options.framing
+    return AvroFormat(schemas=schemas, framing=framing, report_unknown=options.source.report_unknown)
+
+
 def _protobuf(options: ValueOptions) -> ProtobufFormat:
+    if options.source is not None:
+        return _registered_protobuf(options, options.source)
     if len(options.schema_files) != 1 or options.message is None:
         raise SettingError(
             "value format protobuf: needs one descriptor set as schema file (protoc --include_imports "
@@ -51,6 +69,34 @@ def _protobuf(options: ValueOptions) -> ProtobufFormat:
     return ProtobufFormat(descriptor_set=content, message=options.message, framing=options.framing)
 
 
+def _registered_protobuf(options: ValueOptions, source: SchemaSource) -> ProtobufFormat:
+    """The columns are the file's, if there is one, else those of the registry's newest schema."""
+    if options.schema_files or source.reader is None:
+        found = _protobuf(replace(options, source=None))
+        content, message = found.descriptor_set, found.message
+    else:
+        content = descriptor_set(source.reader, source.what)
+        message = options.message or first_message(content, source.what)
+        check_message(content, message, source.what)
+    return ProtobufFormat(
+        descriptor_set=content,
+        message=message,
+        framing=options.framing,
+        paths={number: _path_of(message, number, one) for number, one in source.writers.items()},
+        report_unknown=source.report_unknown,
+    )
+
+
+def _path_of(message: str, schema_id: int, document: SchemaDocument) -> tuple[int, ...] | None:
+    try:
+        what = f"the schema of id {schema_id}"
+        paths = message_paths(descriptor_set(document, what), what)
+    except SettingError as problem:
+        logger.warning("%s: its values are dead letters", problem)
+        return None
+    return next((path for path, name in paths.items() if name == message.removeprefix(".")), None)
+
+
 def _json(options: ValueOptions, records: DataFrame, known_type: st.DataType | None) -> JsonFormat:
     if len(options.schema_files) > 1 or (options.schema_files and options.schema is not None):
         raise SettingError("value format json: has more than one schema; legal is one, as text or as a file")
@@ -60,6 +106,9 @@ def _json(options: ValueOptions, records: DataFrame, known_type: st.DataType | N
         return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
     if options.schema is not None:
         data_type = read_type(options.schema, "value schema")
+        return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
+    if options.source is not None and options.source.reader is not None:
+        data_type = json_schema_type(options.source.reader, options.source.what)
         return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
     return _inferred_json(options, records, known_type)
 
@@ -92,6 +141,11 @@ def _require_matching(options: ValueOptions) -> None:
     if plain and (options.schema is not None or options.schema_files):
         raise SettingError(
             f"value format {value_format}: takes no schema; legal with json, avro and protobuf"
+        )
+    if options.source is not None and (plain or options.framing is Framing.NONE):
+        raise SettingError(
+            f"value format {value_format} with framing {options.framing}: takes no schema registry; legal with json, "
+            "avro and protobuf in Confluent's framing"
         )
     if plain and options.framing is Framing.CONFLUENT:
         raise SettingError(

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from spark_jobs.decoding.schema_source import SchemaSource
+
 
 class ValueFormat(StrEnum):
     """The format of the bytes of a value."""
@@ -37,6 +39,7 @@ class ValueOptions:
     paths: for JSON one file with such text; for Avro the schema files, named types before their use and the
     schema to read with last, and writers' schemas as `ID=PATH`; for Protobuf one descriptor set. `message` is
     the full name of the Protobuf message. `max_fields` bounds the fields that inferred JSON may have in all.
+    `source` has the schemas of a registry, for one batch.
     """
 
     format: ValueFormat = ValueFormat.BYTES
@@ -46,3 +49,4 @@ class ValueOptions:
     message: str | None = None
     framing: Framing = Framing.AUTO
     max_fields: int = 1000
+    source: SchemaSource | None = None

@@ -6,13 +6,14 @@ import pyarrow as pa
 from pyspark.sql import types as st
 
 from spark_jobs.decoding import framing
-from spark_jobs.decoding.avro.reading import Read, read_whole
+from spark_jobs.decoding.avro.reading import Read, failing_reader, read_whole
 from spark_jobs.decoding.avro.resolution import reader_of
 from spark_jobs.decoding.avro.schemas import AvroSchemas
 from spark_jobs.decoding.avro.types import spark_type
 from spark_jobs.decoding.columns import ColumnDecoder, DecodedColumn, decode_each
 from spark_jobs.decoding.options import Framing
 from spark_jobs.decoding.problems import UndecodableError
+from spark_jobs.decoding.schema_source import ReportUnknown, UnknownIds, unknown_id
 from spark_jobs.decoding.types import arrow_type
 
 
@@ -22,6 +23,7 @@ class AvroFormat:
 
     schemas: AvroSchemas
     framing: Framing
+    report_unknown: ReportUnknown | None = None
 
     @property
     def value_type(self) -> st.DataType:
@@ -45,6 +47,9 @@ class AvroDecoder:
             number: reader_of(writer, schemas.reader, f"schema of id {number}")
             for number, writer in schemas.writers.items()
         }
+        self._by_id.update((number, failing_reader(why)) for number, why in schemas.refused.items())
+        self._registered = schemas.registered
+        self._unknown = UnknownIds(avro_format.report_unknown)
 
     def decode(self, column: pa.Array) -> DecodedColumn:
         """Decode a column of type binary; never raises for a value."""
@@ -66,11 +71,14 @@ class AvroDecoder:
         return read_whole(self._reader_for(number), data, framing.HEADER_BYTES)
 
     def _reader_for(self, number: int) -> Read:
-        if not self._by_id:
+        if not self._by_id and not self._registered:
             return self._read
         try:
             return self._by_id[number]
         except KeyError:
+            if self._registered:
+                self._unknown.add(number)
+                raise UndecodableError(unknown_id(number)) from None
             known = ", ".join(map(str, sorted(self._by_id)))
             raise UndecodableError(f"has the schema id {number}, and schemas are given for {known}") from None
 

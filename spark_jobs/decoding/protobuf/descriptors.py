@@ -22,7 +22,7 @@ from spark_jobs.decoding.types import require_usable
 
 _SHOWN_NAMES = 20
 # protoc's own files may be missing in a set: they are the same everywhere.
-_WELL_KNOWN = {
+WELL_KNOWN = {
     module.DESCRIPTOR.name: module.DESCRIPTOR.serialized_pb
     for module in (
         any_pb2,
@@ -88,11 +88,11 @@ def _add(
         return
     added.add(name)
     if name not in files:
-        if name not in _WELL_KNOWN:
+        if name not in WELL_KNOWN:
             raise SettingError(
                 f"{source}: imports {name!r} and does not hold it; use protoc --include_imports"
             )
-        pool.AddSerializedFile(_WELL_KNOWN[name])
+        pool.AddSerializedFile(WELL_KNOWN[name])
         return
     for dependency in files[name].dependency:
         _add(pool, files, dependency, added, source)
@@ -113,7 +113,7 @@ def _message_names(files: Mapping[str, FileDescriptorProto]) -> list[str]:
             collect(full, message.nested_type)
 
     for file in files.values():
-        if file.name not in _WELL_KNOWN:
+        if file.name not in WELL_KNOWN:
             collect(file.package, file.message_type)
     return names
 
