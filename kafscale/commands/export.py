@@ -14,6 +14,7 @@ from kafscale.commands.export_options import ExportOptions
 from kafscale.commands.export_rounds import ExportRounds
 from kafscale.commands.export_tables import Identifier
 from kafscale.errors import KafscaleError
+from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import EveryListener
 from kafscale.lake.export_lease import hold_export
 from kafscale.lake.export_metrics import ExportMetrics
@@ -118,7 +119,13 @@ def _export(
     ):
         held = HeldExport(lease, settings.s3_namespace, scope.table, options.freshness)
         table = IcebergTable(
-            TableStore(catalog), options.topic, tables, records_of(settings, held), lease.check, report
+            TableStore(catalog),
+            options.topic,
+            tables,
+            records_of(settings, held),
+            lease.check,
+            report,
+            DeadLetterBudget(options.topic, options.dead_letter_limit, tables.shown(tables.dead_letters)),
         )
         try:
             TopicExport(options.topic, scope, held, table, report, stopping).run()

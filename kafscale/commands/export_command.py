@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from kafscale.commands.config_options import ConfigOptions, config_options
+from kafscale.commands.dead_letter_options import dead_letter_limit
 from kafscale.commands.lake_options import table_options
 from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from kafscale.commands.running import echo_error, with_settings
 from kafscale.extras import extra_needed
+from kafscale.lake.dead_letter_limit import DeadLetterLimit
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
 
@@ -64,6 +66,7 @@ _DECODED = ("json", "avro", "protobuf")
     help="What is new: all that is published, or what the partitions' records say, which follow at "
     "KAFSCALE_SEAL_INTERVAL_MS of the brokers and cost no reads of journals.",
 )
+@dead_letter_limit
 @click.option(
     "--on-expired",
     type=click.Choice(["fail", "record"]),
@@ -141,6 +144,7 @@ def export(
     backfill_from: "OffsetPoint | None",
     backfill_until: "OffsetPoint | None",
     freshness: str,
+    dead_letter_limit: DeadLetterLimit,
     on_expired: str,
     partition_by: str | None,
     properties: Sequence[tuple[str, str]],
@@ -205,6 +209,7 @@ def export(
         backfill=backfill,
         freshness=Freshness(freshness),
         gap_policy=GapPolicy(on_expired),
+        dead_letter_limit=dead_letter_limit,
         partition_by=split_terms(partition_by or ""),
         properties=dict(properties),
         adds_columns=add_columns,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from kafscale.commands.config_options import ConfigOptions
 from kafscale.lake.batch_plan import GapPolicy
+from kafscale.lake.dead_letter_limit import DeadLetterLimit
 from kafscale.lake.offset_points import OffsetPoint
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.kinds import Address
@@ -32,6 +33,7 @@ class ExportOptions:
     backfill: tuple[OffsetPoint, OffsetPoint] | None
     freshness: Freshness
     gap_policy: GapPolicy
+    dead_letter_limit: DeadLetterLimit
     partition_by: Sequence[str]
     properties: Mapping[str, str]
     adds_columns: bool

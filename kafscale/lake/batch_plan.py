@@ -88,10 +88,15 @@ def target_of_backfill(state: ExportState, log: TopicLog, wanted: Mapping[int, R
 
 
 def _check_topic(state: ExportState, log: TopicLog) -> None:
-    if state.topic_id and state.topic_id != str(log.topic_id):
+    check_same_topic(state, str(log.topic_id), "the table")
+
+
+def check_same_topic(state: ExportState, topic_id: str, table: str) -> None:
+    """Raise `ExportRefusedError` if the table, which is named in the message, has an earlier topic of the name."""
+    if state.topic_id and state.topic_id != topic_id:
         raise ExportRefusedError(
-            f"the table has an earlier topic of the name {log.topic!r} (topic id {state.topic_id}, now "
-            f"{log.topic_id}), whose offsets mean other records: export into a new table"
+            f"{table} has an earlier topic of the name {state.topic!r} (topic id {state.topic_id}, now "
+            f"{topic_id}), whose offsets mean other records: export into a new table"
         )
 
 

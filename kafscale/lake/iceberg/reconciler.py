@@ -29,6 +29,7 @@ from kafscale.lake.reconciling.comparison import (
     whole_span_difference,
 )
 from kafscale.lake.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
+from kafscale.lake.routes import property_of as routes_property
 from kafscale.reader.topic_state import TopicLog
 
 MOST_SPANS_LOOKED_INTO: Final = 50
@@ -98,6 +99,11 @@ class Reconciler:
 
     def _open(self, identifier: tuple[str, ...]) -> StoredSide | None:
         found = self._store.find(identifier)
+        if found is not None and routes_property(self._topic) in found.properties:
+            raise SettingError(
+                f"table {self._tables.shown(identifier)} has routes of topic {self._topic!r} into other tables, and "
+                "a reconciliation compares one table: compare counts with SQL, over all of them"
+            )
         return None if found is None else StoredSide(found, self._topic, self._options.except_columns)
 
 

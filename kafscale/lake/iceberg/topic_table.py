@@ -10,7 +10,8 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
 from kafscale.lake.batch_plan import BatchPlan
-from kafscale.lake.commit_errors import ExportMismatchError
+from kafscale.lake.commit_errors import ExportMismatchError, TableRefusedError
+from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.export_state import ExportState
 from kafscale.lake.iceberg.columns import Formats, dead_letter_schema, row_schema
@@ -21,6 +22,7 @@ from kafscale.lake.iceberg.publish import publish, state_of
 from kafscale.lake.iceberg.records import OpenRecords
 from kafscale.lake.iceberg.tables import LayoutOptions, TableStore
 from kafscale.lake.ranges import Ranges, intersection
+from kafscale.lake.routes import property_of as routes_property
 
 DEFAULT_FILE_BYTES: Final = 512 * MIB
 
@@ -55,7 +57,10 @@ class Written:
 
 
 class IcebergTable:
-    """See `ExportTable`. `check` raises if the topic's lease is lost, and makes no request."""
+    """See `ExportTable`. `check` raises if the topic's lease is lost, and makes no request.
+
+    `budget`: the dead letters that the run may still make.
+    """
 
     def __init__(
         self,
@@ -65,8 +70,10 @@ class IcebergTable:
         open_records: OpenRecords,
         check: Callable[[], None],
         events: ExportEvents,
+        budget: DeadLetterBudget | None = None,
     ) -> None:
         self._store = store
+        self._budget = budget
         self._topic = topic
         self._tables = tables
         self._open_records = open_records
@@ -74,7 +81,13 @@ class IcebergTable:
         self._events = events
 
     def read_state(self) -> ExportState:
-        """See `ExportTable`."""
+        """See `ExportTable`. Raises `TableRefusedError` for a topic that is divided into tables."""
+        table = self._store.find(self._tables.rows)
+        if table is not None and routes_property(self._topic) in table.properties:
+            raise TableRefusedError(
+                f"table {self._tables.shown(self._tables.rows)} has routes of topic {self._topic!r} into other "
+                "tables, which only the Spark job (python -m spark_jobs.export) knows: use that"
+            )
         return self._state(self._tables.rows)
 
     def _state(self, identifier: Identifier) -> ExportState:
@@ -89,6 +102,8 @@ class IcebergTable:
         letters = _LazyDeadLetters(self, commit_id)
         try:
             files = self._write_files(batch, rows, letters)
+            if self._budget is not None:
+                self._budget.check(letters.row_count, rows.row_count + letters.row_count)
         except BaseException:
             # Nothing refers to them yet. After an attempt to commit they stay, whatever its outcome.
             rows.discard()
@@ -119,6 +134,8 @@ class IcebergTable:
     def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
         """See `ExportTable`."""
         self._publish(self._tables.rows, written.files, before, after)
+        if self._budget is not None:
+            self._budget.spend(written.dead_letters)
 
     def _publish(
         self, identifier: Identifier, files: list[DataFile], before: ExportState, after: ExportState

@@ -9,6 +9,7 @@ import pytest
 from kafscale.lake.iceberg import data_files
 from kafscale.protocol.compression import Codec
 from tests.lake.support.exporter import LakeExporter, in_order
+from tests.spark_jobs.support.read_back import table_exists
 from tests.spark_jobs.support.sent_records import Batch, Sent, Stored, sent
 from tests.spark_jobs.support.topic_writer import TopicWriter
 
@@ -141,6 +142,29 @@ def test_text_that_does_not_decode_is_a_dead_letter(exporter: LakeExporter, writ
         (row["partition"], row["offset"], row["key"], row["value"], row["error"])
         for row in exporter.dead_letters()
     ] == [(0, 1, b"\xff", b"v", "key: is not UTF-8"), (0, 2, b"\xff", b"\xfe", "value: is not UTF-8")]
+
+
+def test_too_many_dead_letters_fail_the_run(exporter: LakeExporter, writer: TopicWriter) -> None:
+    text = ("--value-format", "string")
+    writer.append(0, [Sent(value=b"good"), Sent(value=b"\xff"), Sent(value=b"\xfe")])
+    for limit, words in (("1", "and --max-dead-letters allows fewer"), ("50%", "which is more than 50%")):
+        refused = exporter.run(*text, "--max-dead-letters", limit)
+        assert refused.status == 1
+        assert "has 2 dead letters among 3 records" in refused.text
+        assert words in refused.text
+    assert exporter.stored_rows() == []
+    assert not table_exists(exporter.catalog, f"{exporter.table}_dead_letters") or not exporter.dead_letters()
+    exporter.export(*text, "--max-dead-letters", "2", "--max-dead-letters", "67%")
+    assert len(exporter.stored_rows()) == 1
+    assert exporter.run(*text, "--max-dead-letters", "some").status == 2
+
+
+def test_a_topic_with_routes_is_left_to_spark(exporter: LakeExporter, writer: TopicWriter) -> None:
+    writer.append(0, sent(1))
+    exporter.export("--table-property", f"kafscale.routes.{exporter.topic}=...")
+    refused = exporter.run()
+    assert refused.status == 1
+    assert "which only the Spark job" in refused.text
 
 
 def test_the_summary_is_that_of_the_spark_job(exporter: LakeExporter, writer: TopicWriter) -> None:
