@@ -7,11 +7,14 @@ from pathlib import Path
 import click
 
 from kafscale.commands.config_options import ConfigOptions, config_options
+from kafscale.commands.dead_letter_options import dead_letter_limit
 from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from kafscale.extras import extra_needed
 from kafscale.lake.batch_plan import GapPolicy
+from kafscale.lake.dead_letter_limit import DeadLetterLimit
 from kafscale.lake.layout_terms import split_terms
 from kafscale.lake.offset_points import LogEdge, OffsetPoint
+from kafscale.lake.routes import Routes
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
@@ -25,6 +28,8 @@ from spark_jobs.cli_options import (
 )
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.export_options import ExportCommand
+from spark_jobs.registry_options import RegistryOptions, registry_options
+from spark_jobs.route_options import route_options
 from spark_jobs.value_options import value_options
 
 
@@ -53,6 +58,15 @@ from spark_jobs.value_options import value_options
 @store_options
 @catalog_options
 @value_options
+@registry_options
+@route_options
+@dead_letter_limit
+@click.option(
+    "--replay-dead-letters",
+    is_flag=True,
+    help="Export nothing new: make rows of the dead letters that decode with the options as they are now, and delete "
+    "them from the dead-letter table.",
+)
 @click.option(
     "--starting-offsets",
     type=point("--starting-offsets"),
@@ -158,6 +172,10 @@ def main(
     settings: Settings,
     spark_options: SparkOptions,
     values: ValueOptions,
+    registry: RegistryOptions | None,
+    routes: Routes | None,
+    dead_letter_limit: DeadLetterLimit,
+    replay_dead_letters: bool,
     starting_offsets: OffsetPoint,
     backfill_from: OffsetPoint | None,
     backfill_until: OffsetPoint | None,
@@ -199,6 +217,13 @@ def main(
         raise click.UsageError("--backfill-until is of no use without --backfill-from")
     if backfill is not None and continuous:
         raise click.UsageError("--continuous is of no use with a backfill, which ends")
+    if replay_dead_letters and (backfill is not None or continuous or dead_letter_limit != DeadLetterLimit()):
+        raise click.UsageError(
+            "--replay-dead-letters is of no use with a backfill, --continuous or --max-dead-letters: it exports "
+            "nothing new, and ends"
+        )
+    if routes is not None and config_options.by_config:
+        raise click.UsageError("--route is of no use with --topics-by-config: give the topic by its name")
     if not config_options.by_config:
         require_topics(topics, topic_pattern)
     command = ExportCommand(
@@ -209,6 +234,10 @@ def main(
         settings=settings,
         spark=spark_options,
         values=values,
+        registry=registry,
+        routes=routes,
+        dead_letter_limit=dead_letter_limit,
+        replays_dead_letters=replay_dead_letters,
         start=starting_offsets,
         backfill=backfill,
         freshness=Freshness(freshness),

@@ -11,6 +11,7 @@ from kafscale.settings.broker import Settings
 from spark_jobs.cli_options import SparkOptions, catalog_options, require_topics, run_job, store_options
 from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.reconciling.reconcile_command import DEFAULT_RANGE_SIZE, ReconcileCommand
+from spark_jobs.registry_options import RegistryOptions, registry_options
 from spark_jobs.value_options import value_options
 
 EXIT_DIFFERENT = 3
@@ -38,6 +39,7 @@ EXIT_DIFFERENT = 3
 @store_options
 @catalog_options
 @value_options
+@registry_options
 @click.option(
     "--range-size",
     type=click.IntRange(1, 2**31 - 1),
@@ -71,6 +73,7 @@ def main(
     settings: Settings,
     spark_options: SparkOptions,
     values: ValueOptions,
+    registry: RegistryOptions | None,
     range_size: int,
     except_columns: Sequence[str],
     skip_expired: bool,
@@ -98,6 +101,7 @@ def main(
         settings=settings,
         spark=spark_options,
         values=values,
+        registry=registry,
         range_size=range_size,
         except_columns=except_columns,
         skips_expired=skip_expired,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafscale.commands.config_options import ConfigOptions
@@ -33,7 +33,7 @@ class ExportOptions:
     backfill: tuple[OffsetPoint, OffsetPoint] | None
     freshness: Freshness
     gap_policy: GapPolicy
-    dead_letter_limit: DeadLetterLimit
+    dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     partition_by: Sequence[str]
     properties: Mapping[str, str]
     adds_columns: bool

@@ -1,39 +1,78 @@
 """Writes the rows of one batch: decoded ones into the table, staged; the others into the dead-letter table."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, Final
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, NullType, StructType
 
-from kafscale.lake.batch_plan import BatchPlan
+from kafscale.lake.batch_plan import BatchPlan, check_same_topic
 from kafscale.lake.commit_errors import ExportMismatchError
+from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.ranges import Range, Ranges, intersection
+from kafscale.lake.routes import RememberedRoutes, decode_routes
+from kafscale.lake.routes import property_of as routes_property
 from spark_jobs.decoding.dead_letters import ERROR, KEY_BYTES, VALUE_BYTES, dead_letter_columns
 from spark_jobs.decoding.decoder import open_decoder
+from spark_jobs.decoding.options import ValueFormat, ValueOptions
 from spark_jobs.job.export_options import TopicOptions
-from spark_jobs.tables.iceberg_table import ensure_table, fitted, schema_of_table
+from spark_jobs.job.topic_schemas import TopicSchemas, reads_latest
+from spark_jobs.tables.iceberg_table import ensure_table, fitted, schema_of_table, table_properties
 from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import Staged, publish, read_state, stage
 from spark_jobs.tables.table_options import TableOptions
 
 _COORDINATES = ("topic", "partition", "offset")
 _NOT_IN_THE_TABLE = (VALUE_BYTES, KEY_BYTES, ERROR)
+# Each attempt brings schemas or tables that were unknown; a batch of bytes that only look like ids must end, too.
+_MAX_ATTEMPTS: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """A batch whose rows are staged and whose dead letters are in their table."""
+    """A batch whose rows are staged and whose dead letters are in their table.
+
+    `routed_rows`: those of other tables, which are published already.
+    """
 
     staged: Staged
     dead_letters: int = 0
+    routed_rows: int = 0
 
     @property
     def row_count(self) -> int:
-        """The staged rows."""
-        return self.staged.row_count
+        """The rows of all tables."""
+        return self.staged.row_count + self.routed_rows
+
+
+@dataclass(slots=True, kw_only=True)
+class StagedTable:
+    """Rows of one table that are written, and invisible. `rows`: as they were decoded."""
+
+    table: str
+    staged: Staged
+    rows: DataFrame
+
+
+@dataclass(slots=True, kw_only=True)
+class StagedBatch:
+    """Records as rows of tables, the topic's own one last, and the dead letters among them, with their columns.
+
+    `release`: gives back what Spark keeps of it.
+    """
+
+    tables: list[StagedTable] = field(default_factory=list)
+    letters: list[DataFrame] = field(default_factory=list)
+    release: Callable[[], Any] = lambda: None
+
+    @property
+    def row_count(self) -> int:
+        """The rows of all tables."""
+        return sum(one.staged.row_count for one in self.tables)
 
 
 OpenRecords = Callable[[Mapping[int, Range]], DataFrame]
@@ -41,7 +80,10 @@ OpenRecords = Callable[[Mapping[int, Range]], DataFrame]
 
 
 class BatchWriter:
-    """Writes batches of one topic. `check` raises if the topic's lease is lost."""
+    """Writes batches of one topic. `check` raises if the topic's lease is lost.
+
+    `schemas`: a registry's; `budget`: the dead letters that the run may still make.
+    """
 
     def __init__(
         self,
@@ -50,64 +92,128 @@ class BatchWriter:
         options: TopicOptions,
         open_records: OpenRecords,
         check: Callable[[], None],
+        schemas: TopicSchemas | None = None,
+        budget: DeadLetterBudget | None = None,
     ) -> None:
         self._spark = spark
         self._topic = topic
         self._options = options
         self._open_records = open_records
         self._check = check
+        self._schemas = schemas
+        self._budget = budget
 
     def write(self, batch: BatchPlan, commit_id: str, topic_id: str) -> Written:
         """Write the batch; the rows of the table become visible with `publish` only.
 
-        Raises `ExportMismatchError`, `TableRefusedError`, `SettingError`, and Spark's errors.
+        Raises `ExportMismatchError`, `DeadLetterLimitError`, `UnknownSchemaError`, `TableRefusedError`,
+        `SettingError`, and Spark's errors.
         """
         records = self._open_records(batch.ranges)
-        decoder = open_decoder(self._options.value, self._spark, records, self._known_type())
-        decoded, known = self._without_known_dead_letters(decoder.decode(records), batch)
+        fresh, known = self._without_committed(records, batch, topic_id)
+        staged = self.stage(fresh, commit_id)
+        try:
+            letters = self._stage_dead_letters(staged.letters, commit_id) if staged.letters else None
+            dead_letters = 0 if letters is None else letters.row_count
+            self._compare(batch, records, staged.row_count + dead_letters + known)
+            if self._budget is not None:
+                self._budget.check(dead_letters, staged.row_count + dead_letters)
+            if letters is not None:
+                self._publish_before_rows(self._options.dead_letter_table, letters, batch, topic_id)
+            *routed, own = staged.tables
+            for one in routed:
+                self._publish_before_rows(one.table, one.staged, batch, topic_id)
+        finally:
+            staged.release()
+        return Written(
+            staged=own.staged,
+            dead_letters=dead_letters,
+            routed_rows=sum(one.staged.row_count for one in routed),
+        )
+
+    def stage(self, records: DataFrame, commit_id: str) -> StagedBatch:
+        """Write the records into their tables, invisible; again with each schema that turns out to be missing."""
+        for attempt in itertools.count():
+            staged = self._stage(records, f"{commit_id}-{attempt}" if attempt else commit_id)
+            try:
+                if self._schemas is None or attempt == _MAX_ATTEMPTS or not self._schemas.learn():
+                    return staged
+            except BaseException:
+                staged.release()
+                raise
+            staged.release()
+        raise AssertionError("the last attempt returns")
+
+    def _stage(self, records: DataFrame, commit_id: str) -> StagedBatch:
+        """One attempt. Tasks report the ids of schemas that they miss."""
+        one, letters = self._stage_table(records, self._options.table, self._value_options(), commit_id)
+        return StagedBatch(tables=[one], letters=letters)
+
+    def _value_options(self, type_name: str | None = None) -> ValueOptions:
+        """The options with the registry's schemas as they are now."""
+        values = self._options.value
+        if self._schemas is None or values.format in (ValueFormat.BYTES, ValueFormat.STRING):
+            return values
+        source = self._schemas.source(reads_latest=reads_latest(values), type_name=type_name)
+        return replace(values, source=source)
+
+    def _stage_table(
+        self, records: DataFrame, table: str, values: ValueOptions, commit_id: str
+    ) -> tuple[StagedTable, list[DataFrame]]:
+        """Decode the records and stage their rows; with them the dead letters, none or one frame of them."""
+        decoded = open_decoder(values, self._spark, records, self._known_type(table)).decode(records)
         seen = Observation()
         decoded = decoded.observe(seen, sql.count(ERROR).alias("dead_letters"))
         rows = decoded.where(sql.col(ERROR).isNull()).drop(*_NOT_IN_THE_TABLE)
         # Values whose type is not known yet have no column until it is.
         columns = StructType([one for one in rows.schema if not isinstance(one.dataType, NullType)])
-        ensure_table(self._spark, self._options.table, columns, self._options.table_options)
-        staged = stage(self._fitted(rows), self._options.table, commit_id, self._options.write_options)
+        ensure_table(self._spark, table, columns, self._options.table_options)
+        staged = stage(self._fitted(rows, table), table, commit_id, self._options.write_options)
         # Only shows if there are any: Spark counts twice what it reads twice, as it does to sort.
-        letters = self._stage_dead_letters(decoded, commit_id) if seen.get["dead_letters"] else None
-        dead_letters = 0 if letters is None else letters.row_count
-        self._compare(batch, records, staged.row_count + dead_letters + known)
-        if letters is not None:
-            self._publish_dead_letters(letters, batch, topic_id)
-        return Written(staged=staged, dead_letters=dead_letters)
+        letters = [dead_letter_columns(decoded)] if seen.get["dead_letters"] else []
+        return StagedTable(table=table, staged=staged, rows=rows), letters
 
-    def _known_type(self) -> DataType | None:
-        schema = schema_of_table(self._spark, self._options.table)
+    def _known_type(self, table: str) -> DataType | None:
+        schema = schema_of_table(self._spark, table)
         if schema is None or "value" not in schema.names:
             return None
         return schema["value"].dataType
 
-    def _fitted(self, rows: DataFrame) -> DataFrame:
-        schema = schema_of_table(self._spark, self._options.table)
+    def _fitted(self, rows: DataFrame, table: str) -> DataFrame:
+        schema = schema_of_table(self._spark, table)
         assert schema is not None, "the table was made before"
         return fitted(rows, schema)
 
-    def _without_known_dead_letters(self, decoded: DataFrame, batch: BatchPlan) -> tuple[DataFrame, int]:
-        """The records that are not in the dead-letter table yet, and the number of those that are.
+    def remembered_routes(self) -> RememberedRoutes:
+        """The tables that records of the topic went to, as its own table remembers them."""
+        properties = table_properties(self._spark, self._options.table)
+        return decode_routes(self._topic, properties.get(routes_property(self._topic)))
 
-        A crash between the two commits leaves some there. They stay dead letters, even if they would decode now.
+    def _without_committed(
+        self, records: DataFrame, batch: BatchPlan, topic_id: str
+    ) -> tuple[DataFrame, int]:
+        """The records that no other table has yet, and the number of those that one has.
+
+        A crash between the commits to the tables leaves some there. They stay where they are, even if they would
+        decode now, or have another route.
         """
-        table = self._options.dead_letter_table
-        if schema_of_table(self._spark, table) is None:
-            return decoded, 0
-        state = read_state(self._spark, table, self._topic)
-        ranges = {
-            partition: intersection((wanted,), state.exported.get(partition, ()))
-            for partition, wanted in batch.ranges.items()
-        }
-        if not any(ranges.values()):
-            return decoded, 0
-        known = self._spark.table(quoted(table)).where(_within(self._topic, ranges)).select(*_COORDINATES)
-        return decoded.join(known, [*_COORDINATES], "left_anti"), known.count()
+        known: list[DataFrame] = []
+        for table in (self._options.dead_letter_table, *self.remembered_routes().all_tables):
+            if schema_of_table(self._spark, table) is None:
+                continue
+            state = read_state(self._spark, table, self._topic)
+            check_same_topic(state, topic_id, table)
+            ranges = {
+                partition: intersection((wanted,), state.exported.get(partition, ()))
+                for partition, wanted in batch.ranges.items()
+            }
+            if any(ranges.values()):
+                rows = self._spark.table(quoted(table)).where(_within(self._topic, ranges))
+                known.append(rows.select(*_COORDINATES))
+        if not known:
+            return records, 0
+        there = reduce(DataFrame.unionByName, known)
+        return records.join(there, [*_COORDINATES], "left_anti"), there.count()
 
     def _compare(self, batch: BatchPlan, records: DataFrame, brought: int) -> None:
         wanted = batch.record_count
@@ -118,16 +224,17 @@ class BatchWriter:
         if wanted != brought:
             raise ExportMismatchError(self._topic, brought, wanted)
 
-    def _stage_dead_letters(self, decoded: DataFrame, commit_id: str) -> Staged:
+    def _stage_dead_letters(self, letters: Sequence[DataFrame], commit_id: str) -> Staged:
         table = self._options.dead_letter_table
-        dead = dead_letter_columns(decoded)
+        dead = reduce(DataFrame.unionByName, letters)
         properties = self._options.table_options.properties
         ensure_table(self._spark, table, dead.schema, TableOptions(properties=properties))
         return stage(dead, table, commit_id, self._options.write_options)
 
-    def _publish_dead_letters(self, staged: Staged, batch: BatchPlan, topic_id: str) -> None:
-        table = self._options.dead_letter_table
+    def _publish_before_rows(self, table: str, staged: Staged, batch: BatchPlan, topic_id: str) -> None:
+        """Commit to a table that is not the topic's own: it knows what it has, should the own one never follow."""
         before = read_state(self._spark, table, self._topic)
+        check_same_topic(before, topic_id, table)
         exported: dict[int, Ranges] = {partition: (wanted,) for partition, wanted in batch.ranges.items()}
         after = before.after(
             commit_id=staged.commit_id, topic_id=topic_id, starts={}, exported=exported, gaps={}

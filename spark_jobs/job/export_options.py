@@ -7,13 +7,16 @@ from pathlib import Path
 
 from kafscale.commands.config_options import ConfigOptions
 from kafscale.lake.batch_plan import GapPolicy
+from kafscale.lake.dead_letter_limit import DeadLetterLimit
 from kafscale.lake.offset_points import OffsetPoint
+from kafscale.lake.routes import Routes
 from kafscale.lake.topic_export import TopicScope
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 from kafscale.settings.kinds import Address
 from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
+from spark_jobs.registry_options import RegistryOptions
 from spark_jobs.tables.table_options import TableOptions
 
 
@@ -23,6 +26,8 @@ class TopicOptions(TopicScope):
 
     dead_letter_table: str
     value: ValueOptions
+    routes: Routes | None = None
+    dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     table_options: TableOptions = field(default_factory=TableOptions)
     write_options: Mapping[str, str] = field(default_factory=dict)
 
@@ -41,6 +46,10 @@ class ExportCommand:
     settings: Settings
     spark: SparkOptions
     values: ValueOptions
+    registry: RegistryOptions | None
+    routes: Routes | None
+    dead_letter_limit: DeadLetterLimit
+    replays_dead_letters: bool
     start: OffsetPoint
     backfill: tuple[OffsetPoint, OffsetPoint] | None
     freshness: Freshness

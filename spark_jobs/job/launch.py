@@ -4,24 +4,31 @@ import contextlib
 import functools
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import click
+from pyspark.sql import SparkSession
 
+from kafscale.errors import SettingError
 from kafscale.lake.events import EveryListener
 from kafscale.lake.export_lease import hold_export
 from kafscale.lake.export_metrics import ExportMetrics
 from kafscale.lake.held_export import HeldExport, holder_name
 from kafscale.lake.metrics_output import read_metrics_file, served_metrics, write_metrics_file
+from kafscale.lake.registry.schemas import RegistrySchemas
 from kafscale.lake.report import ExportReport
+from kafscale.lake.routes import RouteKind, check_routes
 from kafscale.lake.stop_signals import stopped_by_signals
 from kafscale.lake.table_names import Tables, names_of
 from kafscale.reader.topic_state import list_topics
 from spark_jobs.cli_options import session_options
+from spark_jobs.decoding.options import ValueFormat
 from spark_jobs.job.config_topics import job_topics
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
 from spark_jobs.job.records import records_of
 from spark_jobs.job.run import ExportRun, RunOptions
+from spark_jobs.job.topic_schemas import TopicSchemas, opened_registry
+from spark_jobs.registry_options import RegistryOptions
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.tables.maintenance import Maintenance
@@ -49,11 +56,13 @@ def run_export(command: ExportCommand) -> bool:
             functools.partial(_topic_options, command),
             events,
         )
+        _check_routes(command, topics.tables())
+        registry = stack.enter_context(opened_registry(_used_registry(command), command.settings))
         spark = open_session(
             session_options(
                 command.spark,
                 command.settings,
-                names_of(topics.tables()),
+                [*names_of(topics.tables()), *_route_tables(command)],
                 app_name="kafscale-export",
             )
         )
@@ -64,12 +73,14 @@ def run_export(command: ExportCommand) -> bool:
             RunOptions(
                 topics=topics.of_round,
                 interval_sec=command.interval_sec,
+                replays_dead_letters=command.replays_dead_letters,
                 maintenance=_maintenance(command),
             ),
             hold=functools.partial(_hold, command),
             records_of=functools.partial(records_of, spark, command.settings),
             events=events,
             say=say,
+            schemas_of=functools.partial(_schemas_of, spark, registry, command),
         )
         stack.enter_context(stopped_by_signals(run.stop, say))
         succeeded = run.run()
@@ -77,11 +88,60 @@ def run_export(command: ExportCommand) -> bool:
     return succeeded and not report.failed_topics  # also topics of which no export was begun
 
 
+def _check_routes(command: ExportCommand, tables: Mapping[str, Tables]) -> None:
+    if command.routes is None:
+        return
+    if len(tables) > 1:
+        raise SettingError(
+            f"--route is not legal for {len(tables)} topics, whose records would share the tables of routes: give "
+            "each a run of its own"
+        )
+    check_routes(command.routes, names_of(tables))
+
+
+def _used_registry(command: ExportCommand) -> RegistryOptions | None:
+    """The registry of the options. Raises `SettingError` if nothing would ever ask it."""
+    by_type = command.routes is not None and command.routes.key.kind is RouteKind.TYPE
+    if (
+        command.registry is not None
+        and command.values.format in (ValueFormat.BYTES, ValueFormat.STRING)
+        and not by_type
+        and not command.config_options.by_config
+    ):
+        raise SettingError(
+            f"--schema-registry is of no use with --value-format {command.values.format}: give the format of "
+            "the values"
+        )
+    return command.registry
+
+
+def _route_tables(command: ExportCommand) -> list[str]:
+    if command.routes is None:
+        return []
+    pattern = command.routes.pattern
+    return [*command.routes.tables.values(), *([] if pattern is None else [pattern])]
+
+
+def _schemas_of(
+    spark: SparkSession,
+    registry: RegistrySchemas | None,
+    command: ExportCommand,
+    topic: str,
+    check: Callable[[], None],
+    stopping: Callable[[], bool],
+) -> TopicSchemas | None:
+    if registry is None or command.registry is None:
+        return None
+    return TopicSchemas(spark, topic, registry, command.registry, check, stopping)
+
+
 def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
     return TopicOptions(
         table=names.rows,
         dead_letter_table=names.dead_letters,
         value=command.values,
+        routes=command.routes,
+        dead_letter_limit=command.dead_letter_limit,
         table_options=TableOptions(
             partition_by=command.partition_by,
             sort_by=command.sort_by,

@@ -15,8 +15,10 @@ from kafscale.lake.held_export import HeldExport
 from kafscale.lake.topic_export import TopicExport
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.replay import DeadLetterReplay, complete_replays
 from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.spark_table import SparkTable
+from spark_jobs.job.topic_schemas import TopicSchemas
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.maintenance import Maintenance, maintain
 
@@ -27,6 +29,9 @@ _LOOK_SEC = 0.2
 Hold = Callable[[str, str], contextlib.AbstractContextManager[HeldExport]]
 """The lease of a topic while it is exported into a table."""
 
+SchemasOf = Callable[[str, Callable[[], None], Callable[[], bool]], TopicSchemas | None]
+"""A registry's schemas of a topic, None without one: its name, what raises without the lease, True to end the run."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
@@ -34,6 +39,7 @@ class RunOptions:
 
     topics: Callable[[], Mapping[str, TopicOptions]]
     interval_sec: float | None = None
+    replays_dead_letters: bool = False
     maintenance: Maintenance = field(default_factory=Maintenance)
 
 
@@ -48,6 +54,7 @@ class ExportRun:
         records_of: Callable[[str], OpenRecords],
         events: ExportEvents,
         say: Callable[[str], None],
+        schemas_of: SchemasOf = lambda topic, check, stopping: None,
     ) -> None:
         self._spark = spark
         self._options = options
@@ -55,6 +62,7 @@ class ExportRun:
         self._records_of = records_of
         self._events = events
         self._say = say
+        self._schemas_of = schemas_of
         # Not an Event: a signal handler that sets it in a thread that is waiting for it could deadlock.
         self._is_stopping = False
 
@@ -94,15 +102,40 @@ class ExportRun:
         return succeeded
 
     def _export(self, topic: str, options: TopicOptions, held: HeldExport) -> None:
-        written = SparkTable(self._spark, topic, options, self._records_of(topic), held.check, self._events)
-        export = TopicExport(topic, options, held, written, self._events, stopping=lambda: self._is_stopping)
+        stopping = lambda: self._is_stopping  # noqa: E731
+        schemas = self._schemas_of(topic, held.check, stopping)
+        written = SparkTable(
+            self._spark, topic, options, self._records_of(topic), held.check, self._events, schemas
+        )
         try:
-            export.run()
+            if self._options.replays_dead_letters:
+                self._replay(topic, options, written, held)
+            else:
+                complete_replays(self._spark, topic, options.table, written.writer)
+                TopicExport(topic, options, held, written, self._events, stopping=stopping).run()
         except (KafscaleError, *SPARK_ERRORS) as problem:
             with contextlib.suppress(ExportLeaseLostError):
                 held.failed(short_message(problem))
             raise
-        for table in (options.table, options.dead_letter_table):
+        for table in (
+            options.table,
+            options.dead_letter_table,
+            *written.writer.remembered_routes().all_tables,
+        ):
             if schema_of_table(self._spark, table) is not None:
                 for line in maintain(self._spark, table, self._options.maintenance):
                     self._say(line)
+
+    def _replay(self, topic: str, options: TopicOptions, written: SparkTable, held: HeldExport) -> None:
+        replay = DeadLetterReplay(
+            self._spark,
+            topic,
+            options,
+            written.writer,
+            held.check,
+            self._events,
+            stopping=lambda: self._is_stopping,
+        )
+        left = replay.run()
+        held.finished()
+        self._say(f"{topic}: {left:,} dead letters do not decode, and stay in {options.dead_letter_table}")

@@ -5,18 +5,21 @@ from collections.abc import Callable
 from pyspark.sql import SparkSession
 
 from kafscale.lake.batch_plan import BatchPlan
+from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.export_state import ExportState
 from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
 from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.routed_write import RoutedWriter
 from spark_jobs.job.spark_progress import reported_while_running
+from spark_jobs.job.topic_schemas import TopicSchemas
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import publish, read_state
 
 
 class SparkTable:
-    """See `ExportTable`. `check` raises if the topic's lease is lost."""
+    """See `ExportTable`. `check` raises if the topic's lease is lost; `schemas`: a registry's."""
 
     def __init__(
         self,
@@ -26,12 +29,15 @@ class SparkTable:
         open_records: OpenRecords,
         check: Callable[[], None],
         events: ExportEvents,
+        schemas: TopicSchemas | None = None,
     ) -> None:
         self._spark = spark
         self._topic = topic
         self._options = options
         self._events = events
-        self._writer = BatchWriter(spark, topic, options, open_records, check)
+        self._budget = DeadLetterBudget(topic, options.dead_letter_limit, options.dead_letter_table)
+        kind = BatchWriter if options.routes is None else RoutedWriter
+        self.writer = kind(spark, topic, options, open_records, check, schemas, self._budget)
 
     def read_state(self) -> ExportState:
         """See `ExportTable`."""
@@ -42,9 +48,10 @@ class SparkTable:
     def write(self, batch: BatchPlan, commit_id: str, topic_id: str) -> Written:
         """See `ExportTable`. Progress is reported meanwhile."""
         with reported_while_running(self._spark, self._events, self._topic):
-            return self._writer.write(batch, commit_id, topic_id)
+            return self.writer.write(batch, commit_id, topic_id)
 
     def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
         """See `ExportTable`."""
         publish(self._spark, self._options.table, written.staged, before, after)
+        self._budget.spend(written.dead_letters)
         self._spark.catalog.refreshTable(quoted(self._options.table))

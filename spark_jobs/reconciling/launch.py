@@ -1,6 +1,7 @@
 """Puts a reconciliation together: the topics, their tables, the Spark session and the output."""
 
 import contextlib
+import dataclasses
 import functools
 import json
 import time
@@ -13,6 +14,7 @@ from pyspark.sql.types import DataType
 from kafscale.errors import KafscaleError, SettingError
 from kafscale.lake.reconciling.comparison import Comparison
 from kafscale.lake.reconciling.report import as_fields, as_text
+from kafscale.lake.registry.schemas import RegistrySchemas
 from kafscale.lake.report import PROGRESS_SEC
 from kafscale.lake.table_names import Tables, names_of, tables_of
 from kafscale.metadata.store import MetadataReader
@@ -25,6 +27,7 @@ from spark_jobs.decoding.options import ValueOptions
 from spark_jobs.job.records import records_of
 from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.spark_progress import JobProgress, watched
+from spark_jobs.job.topic_schemas import TopicSchemas, opened_registry, reads_latest
 from spark_jobs.reconciling.reconcile_command import ReconcileCommand
 from spark_jobs.reconciling.reconciler import ReconcileOptions, Reconciler
 from spark_jobs.reconciling.sides import TopicReader
@@ -44,7 +47,8 @@ def run_reconcile(command: ReconcileCommand) -> bool:
     """
     say = (lambda _: None) if command.is_quiet else functools.partial(click.echo, err=True)
     found = []
-    with contextlib.closing(StoreAccess(command.settings)) as stores:
+    with contextlib.ExitStack() as stack:
+        stores = stack.enter_context(contextlib.closing(StoreAccess(command.settings)))
         topics = chosen_topics(
             command.topics,
             command.topic_pattern,
@@ -54,9 +58,11 @@ def run_reconcile(command: ReconcileCommand) -> bool:
         spark = open_session(
             session_options(command.spark, command.settings, names_of(tables), app_name="kafscale-reconcile")
         )
+        registry = stack.enter_context(opened_registry(command.registry, command.settings))
         for topic, named in tables.items():
+            decode = functools.partial(_decoded, spark, _values_of(command, spark, topic, registry))
             with _reported(spark, topic, say):
-                comparison = _reconcile(command, spark, stores, topic, named, say)
+                comparison = _reconcile(command, spark, stores, topic, named, decode, say)
             found.append(comparison)
             if not command.as_json:
                 click.echo(as_text(comparison, shows_all=command.shows_all_ranges))
@@ -73,12 +79,13 @@ def _reconcile(
     stores: StoreAccess,
     topic: str,
     tables: Tables,
+    decode: Callable[[DataFrame, DataType | None], DataFrame],
     say: Callable[[str], None],
 ) -> Comparison:
     reader = TopicReader(
         log=lambda: stores.run(functools.partial(_read_topic, command.settings.s3_namespace, topic)),
         records=records_of(spark, command.settings, topic),
-        decode=functools.partial(_decoded, spark, command.values),
+        decode=decode,
     )
     options = ReconcileOptions(
         topic=topic,
@@ -100,6 +107,17 @@ async def _read_topic(
     namespace: str, topic: str, metadata: MetadataReader, objects: ListingReader
 ) -> TopicLog:
     return await TopicStates(metadata, objects, namespace, wants=lambda one: one == topic).topic(topic)
+
+
+def _values_of(
+    command: ReconcileCommand, spark: SparkSession, topic: str, registry: RegistrySchemas | None
+) -> ValueOptions:
+    """The options with the schemas that the export has kept of the registry."""
+    if registry is None or command.registry is None:
+        return command.values
+    schemas = TopicSchemas(spark, topic, registry, command.registry)
+    source = schemas.source(reads_latest=reads_latest(command.values), type_name=None)
+    return dataclasses.replace(command.values, source=source)
 
 
 def _decoded(

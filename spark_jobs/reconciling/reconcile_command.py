@@ -8,6 +8,7 @@ from typing import Final
 from kafscale.settings.broker import Settings
 from spark_jobs.cli_options import SparkOptions
 from spark_jobs.decoding.options import ValueOptions
+from spark_jobs.registry_options import RegistryOptions
 
 DEFAULT_RANGE_SIZE: Final = 100_000
 
@@ -23,6 +24,7 @@ class ReconcileCommand:
     settings: Settings
     spark: SparkOptions
     values: ValueOptions
+    registry: RegistryOptions | None
     range_size: int
     except_columns: Sequence[str]
     skips_expired: bool

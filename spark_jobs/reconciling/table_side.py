@@ -7,6 +7,7 @@ from pyspark.sql import functions as sql
 
 from kafscale.errors import SettingError
 from kafscale.lake.export_state import PREFIX, ExportState, find_state
+from kafscale.lake.routes import property_of as routes_property
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, column_of
 from spark_jobs.tables import jvm
 from spark_jobs.tables.iceberg_table import schema_of_table
@@ -34,6 +35,11 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
         return None
     metadata = jvm.load_table(spark, name).operations().current()
     properties = jvm.as_mapping(metadata.properties())
+    if routes_property(topic) in properties:
+        raise SettingError(
+            f"table {name} has routes of topic {topic!r} into other tables, and a reconciliation compares one table: "
+            "compare counts with SQL, by partition and range of offsets, over all of them"
+        )
     state = find_state(topic, jvm.ancestor_summaries(metadata), properties, jvm.all_summaries(metadata))
     snapshot = metadata.currentSnapshot()
     if snapshot is None:

@@ -89,6 +89,21 @@ def _set_properties(spark: SparkSession, name: str, table: Any, options: TableOp
         spark.sql(f"ALTER TABLE {quoted(name)} SET TBLPROPERTIES ({properties})")
 
 
+def table_properties(spark: SparkSession, name: str) -> dict[str, str]:
+    """The properties of the table, none without a table."""
+    if not spark.catalog.tableExists(quoted(name)):
+        return {}
+    return jvm.as_mapping(jvm.load_table(spark, name).properties())
+
+
+def set_property(spark: SparkSession, name: str, key: str, value: str | None) -> None:
+    """Set a property of the table, or remove it if there is no value."""
+    if value is None:
+        spark.sql(f"ALTER TABLE {quoted(name)} UNSET TBLPROPERTIES IF EXISTS ({_literal(key)})")
+    else:
+        spark.sql(f"ALTER TABLE {quoted(name)} SET TBLPROPERTIES ({_literal(key)} = {_literal(value)})")
+
+
 def _optional(column: StructField) -> StructField:
     return StructField(column.name, column.dataType, nullable=True)
 

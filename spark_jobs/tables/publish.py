@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -89,9 +90,16 @@ def _find_staged(table: Any, commit_id: str) -> Staged:
 
 
 def publish(
-    spark: SparkSession, table_name: str, staged: Staged, before: ExportState, after: ExportState
+    spark: SparkSession,
+    table_name: str,
+    staged: Staged,
+    before: ExportState,
+    after: ExportState,
+    properties: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Make the staged rows visible and `after` the export state, if that still is `before`.
+
+    `properties` of the table change in the same commit.
 
     Raises `StaleExportError`, `CommitUnknownError`, and py4j's error for what the catalog refuses.
     """
@@ -106,7 +114,7 @@ def publish(
         if found.commit_id != before.commit_id:
             raise StaleExportError(table_name, before, found)
         try:
-            _commit(spark, table, transaction, staged, after)
+            _commit(spark, table, transaction, staged, after, properties)
         except Exception as problem:
             names = jvm.java_exceptions(problem)
             if not names or (_COMMIT_FAILED not in names and _COMMIT_UNKNOWN not in names):
@@ -120,7 +128,14 @@ def publish(
             return
 
 
-def _commit(spark: SparkSession, table: Any, transaction: Any, staged: Staged, after: ExportState) -> None:
+def _commit(
+    spark: SparkSession,
+    table: Any,
+    transaction: Any,
+    staged: Staged,
+    after: ExportState,
+    properties: Mapping[str, str],
+) -> None:
     """Replace the metadata that the transaction began with, and no other."""
     name, text = property_of(after.topic), encode_state(after)
     append = transaction.newAppend()
@@ -131,6 +146,9 @@ def _commit(spark: SparkSession, table: Any, transaction: Any, staged: Staged, a
         append.set(_PUBLISHED_ID, staged.commit_id)
     append.set(name, text)
     append.commit()
-    transaction.updateProperties().set(name, text).commit()
+    update = transaction.updateProperties().set(name, text)
+    for key, value in properties.items():
+        update = update.set(key, value)
+    update.commit()
     # Not `commitTransaction`: it would merge concurrent changes and go on.
     table.operations().commit(transaction.startMetadata(), transaction.currentMetadata())
