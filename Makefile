@@ -13,6 +13,9 @@ FUZZ_ARGS ?=
 MYPY_ARGS ?=
 CLUSTER_ARGS ?=
 DEMO_ARGS ?=
+PACK_ARGS ?=
+SPARK ?= 4.0
+LAKE_TESTS ?= tests/spark_jobs/test_server_catalogs.py tests/spark_jobs/test_spark_pack.py tests/spark_jobs/test_export_kills.py tests/lake/iceberg/test_engines.py
 VENV := .venv
 BIN := $(VENV)/bin
 
@@ -20,7 +23,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs examples clean
+.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-lake test-spark spark-pack test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs examples clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -144,6 +147,26 @@ bench-lake: $(BIN)/.develop setup-spark ## reads into Spark beside Spark's own K
 	$(BIN)/python -m tests.compat.tools kafka
 	$(BIN)/python -m bench.lake $(BENCH_ARGS)
 
+$(VENV)-lake/.installed: pyproject.toml | $(BIN)/.develop
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-lake
+	$(BIN)/uv pip install --quiet --python $(VENV)-lake/bin/python --editable '.[all,test]' --group lake-platforms uv
+	@touch $@
+
+test-lake: $(VENV)-lake/.installed test-tools ## the lake's platforms: catalogs of servers, engines, a cluster of executors, kills (15 to 30 minutes)
+	$(VENV)-lake/bin/python -m pytest $(LAKE_TESTS) $(PYTEST_ARGS)
+
+$(VENV)-spark-%/.installed: pyproject.toml | $(BIN)/.develop
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(VENV)-spark-$*
+	$(BIN)/uv pip install --quiet --python $(VENV)-spark-$*/bin/python --editable '.[all,test]' 'pyspark==$*.*'
+	$(VENV)-spark-$*/bin/python -m spark_jobs.jars
+	@touch $@
+
+test-spark: $(VENV)-spark-$(SPARK)/.installed test-tools ## the lake export's tests with an older Spark, SPARK=4.0 (default) or 3.5: about ten minutes
+	$(VENV)-spark-$(SPARK)/bin/python -m pytest -m 'not nightly' tests/spark_jobs $(PYTEST_ARGS)
+
+spark-pack: $(BIN)/.develop ## pack Kafscale and its libraries for Spark's executors: dist/kafscale-spark.tar.gz (PACK_ARGS: see python -m scripts.spark_pack --help)
+	$(BIN)/python -m scripts.spark_pack $(PACK_ARGS)
+
 docs: $(BIN)/.develop ## rewrite the generated parts of the documents
 	$(BIN)/python -m scripts.generate_docs
 
@@ -156,4 +179,4 @@ examples: $(VENV)-notebook/.installed ## execute the notebooks in examples/noteb
 	PYTHONPATH=. $(VENV)-notebook/bin/python -m scripts.build_notebooks
 
 clean: ## remove the virtual environment and caches
-	rm -rf $(VENV) $(VENV)-notebook .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	rm -rf $(VENV) $(VENV)-notebook $(VENV)-lake $(VENV)-spark-3.5 $(VENV)-spark-4.0 .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

@@ -3,7 +3,9 @@
 import os
 from pathlib import Path
 
+from kafscale.errors import StartupError
 from spark_jobs.jar_set import JarSet
+from spark_jobs.spark_lines import NEWEST, SparkLine, installed_line
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -15,4 +17,23 @@ def _tools_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kafscale"
 
 
-ICEBERG = JarSet(_PACKAGE / "pom.xml", _tools_folder() / "spark-jars")
+def iceberg_jars(line: SparkLine) -> JarSet:
+    """Iceberg's jars for a line of Spark."""
+    name = "spark-jars" if line is NEWEST else f"spark-jars-{line.version}"
+    return JarSet(_PACKAGE / line.pom, _tools_folder() / name)
+
+
+def _of_this_python() -> JarSet:
+    try:
+        return iceberg_jars(installed_line())
+    except StartupError:
+        return iceberg_jars(NEWEST)  # a session says that this Spark is not supported
+
+
+ICEBERG = _of_this_python()
+"""Iceberg's jars for the installed PySpark, which does not include them: `python -m spark_jobs.jars` fetches them,
+`--list` lists them.
+
+Their coordinates are in the pom files beside this file only. Without Maven a session leaves them to Spark itself
+(`spark.jars.packages`).
+"""

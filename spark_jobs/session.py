@@ -20,7 +20,8 @@ from spark_jobs.catalogs import Catalog
 from spark_jobs.jar_set import check_java
 from spark_jobs.jars import ICEBERG, jar_configuration
 from spark_jobs.session_options import SessionOptions
-from spark_jobs.source.data_source import KafscaleDataSource, register
+from spark_jobs.source.open_source import register_source
+from spark_jobs.spark_lines import line_of
 
 EXTENSIONS: Final = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 _ICEBERG_CLASS: Final = "org.apache.iceberg.spark.SparkCatalog"
@@ -39,6 +40,7 @@ def open_session(options: SessionOptions) -> SparkSession:
     Raises `StartupError` if Spark cannot start here, `SettingError` for options that contradict Spark's configuration
     and for a catalog that is not defined.
     """
+    line_of(pyspark.__version__)
     session = SparkSession.getActiveSession()
     if session is None:
         session = _new_session(options)
@@ -49,7 +51,7 @@ def open_session(options: SessionOptions) -> SparkSession:
         )
     for catalog in options.catalogs:
         _add_catalog(session, catalog)
-    _register_source(session)
+    register_source(session)
     return session
 
 
@@ -181,13 +183,6 @@ def _add_iceberg(jvm: Any) -> None:
         )
     for path in paths:
         loader.addURL(jvm.java.io.File(str(path)).toURI().toURL())
-
-
-def _register_source(session: SparkSession) -> None:
-    """Register unless Spark has found it by itself or it is registered: a second time Spark would warn."""
-    sources = session._jsparkSession.sessionState().dataSourceManager()
-    if not sources.dataSourceExists(KafscaleDataSource.name()):
-        register(session)
 
 
 def _add_catalog(session: SparkSession, catalog: Catalog) -> None:

@@ -42,12 +42,12 @@ class ValueDecoder:
         if self._column_format is not None:
             return _decode_by(raw, self._column_format)
         if isinstance(self.value_type, st.StringType):
-            text = _utf8_or_null("value")
+            text = utf8_or_null("value")
             return raw.withColumns({"value": text, ERROR: _reason("value", text)})
         return raw.withColumn(ERROR, sf.lit(None).cast("string"))
 
     def _decode_keys(self, decoded: DataFrame) -> DataFrame:
-        text = _utf8_or_null("key")
+        text = utf8_or_null("key")
         # One reason is enough for a dead letter: the value's, which is more specific.
         error = sf.coalesce(sf.col(ERROR), _reason("key", text))
         return decoded.withColumns({KEY_BYTES: sf.col("key"), "key": text, ERROR: error})
@@ -71,8 +71,13 @@ def open_decoder(
     return ValueDecoder(value_type=value_type, key_type=key_type, _column_format=found)
 
 
-def _utf8_or_null(name: str) -> Column:
-    return sf.try_validate_utf8(sf.col(name).cast("string"))
+def utf8_or_null(name: str) -> Column:
+    """The column's bytes as text; null for null and for what is not UTF-8."""
+    text = sf.col(name).cast("string")
+    if hasattr(sf, "try_validate_utf8"):
+        return sf.try_validate_utf8(text)
+    # Spark 3.5: what is not UTF-8 does not come back as the same bytes.
+    return sf.when(sf.encode(sf.decode(sf.col(name), "UTF-8"), "UTF-8") == sf.col(name), text)
 
 
 def _reason(name: str, text: Column) -> Column:

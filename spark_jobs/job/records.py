@@ -12,7 +12,7 @@ from kafscale.settings.broker import SETTINGS, Settings
 from kafscale.settings.stores import StoreSettings
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.source.columns import spark_schema
-from spark_jobs.source.data_source import KafscaleDataSource
+from spark_jobs.source.open_source import load_records
 
 _STORE_FIELDS: Final = frozenset(one.name for one in dataclasses.fields(StoreSettings))
 
@@ -41,13 +41,14 @@ def records_of(spark: SparkSession, settings: Settings, topic: str) -> OpenRecor
             return spark.createDataFrame([], spark_schema(include_headers=True))
         firsts = {str(partition): first for partition, (first, _) in ranges.items()}
         followings = {str(partition): following for partition, (_, following) in ranges.items()}
-        return (
-            spark.read.format(KafscaleDataSource.name())
-            .options(**options)
-            .option("assign", json.dumps({topic: sorted(ranges)}))
-            .option("startingOffsets", json.dumps({topic: firsts}))
-            .option("endingOffsets", json.dumps({topic: followings}))
-            .load()
+        return load_records(
+            spark,
+            {
+                **options,
+                "assign": json.dumps({topic: sorted(ranges)}),
+                "startingOffsets": json.dumps({topic: firsts}),
+                "endingOffsets": json.dumps({topic: followings}),
+            },
         )
 
     return open_records

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 PARTITION = "partition"
 OFFSET = "offset"
@@ -84,6 +84,6 @@ def _canonical(column: Column, data_type: DataType) -> Column:
             ),
         )
         return sql.struct(is_null, sql.size(column).alias("length"), sql.array_sort(entries).alias("entries"))
-    if isinstance(data_type, VariantType):
+    if data_type.typeName() == "variant":  # Spark 3.5 has no such type
         return sql.struct(is_null, sql.to_json(column).alias("value"))
     return sql.struct(is_null, column.alias("value"))

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
@@ -13,6 +12,7 @@ from kafscale.settings.broker import Settings
 from spark_jobs.source.offset_ranges import loss_reporter
 from spark_jobs.source.options import SourceOptions, batch_points
 from spark_jobs.source.planning import Planner, topic_states
+from spark_jobs.source.spark_api import DataSourceReader, InputPartition
 from spark_jobs.source.split_rows import SplitPartition, rows_of
 from spark_jobs.source.store_access import StoreAccess
 

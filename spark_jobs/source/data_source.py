@@ -2,6 +2,7 @@
 
 import os
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -54,4 +55,9 @@ class KafscaleDataSource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Register `format("kafscale")` with the session, also if Spark does not find it by itself."""
-    spark.dataSource.register(KafscaleDataSource)
+    try:
+        spark.dataSource.register(KafscaleDataSource)
+    except AnalysisException as problem:
+        # Spark 4.0 refuses a name that it has found by itself; 4.1 replaces it.
+        if problem.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
 
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
@@ -16,6 +15,7 @@ from kafscale.reader.topic_state import TopicStates
 from kafscale.settings.broker import Settings
 from spark_jobs.source.options import SourceOptions
 from spark_jobs.source.python_worker import spare_work_between_tasks
+from spark_jobs.source.spark_api import InputPartition
 from spark_jobs.source.store_access import StoreAccess
 
 logger = logging.getLogger(__name__)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from pyspark.sql import Row, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructType, _parse_datatype_string
 
 from kafscale.lake.commit_errors import TableRefusedError
 from spark_jobs.tables.iceberg_table import (
@@ -23,7 +23,7 @@ def name(local_catalog: IcebergCatalog, new_table: Callable[[IcebergCatalog], st
 
 
 def columns(ddl: str) -> StructType:
-    parsed = StructType.fromDDL(ddl)
+    parsed = _parse_datatype_string(ddl)
     assert isinstance(parsed, StructType)
     return parsed
 

@@ -16,6 +16,7 @@ from kafscale.lake.ranges import Range
 from kafscale.lake.reconciling.comparison import Comparison, DifferenceKind
 from kafscale.lake.reconciling.report import as_fields, as_text
 from kafscale.reader.topic_state import PartitionLog, TopicLog
+from spark_jobs.decoding.decoder import utf8_or_null
 from spark_jobs.reconciling.reconciler import ReconcileOptions, Reconciler
 from spark_jobs.reconciling.sides import TopicReader
 from spark_jobs.source.columns import spark_schema
@@ -54,7 +55,7 @@ def log_of(*bounds: Range) -> TopicLog:
 
 def decoded(records: DataFrame, _known_type: DataType | None) -> DataFrame:
     """As the format `string` does it."""
-    text = sql.try_validate_utf8(sql.col("value").cast("string"))
+    text = utf8_or_null("value")
     reason = sql.when(sql.col("value").isNotNull() & text.isNull(), "not text")
     return records.withColumn("value_bytes", sql.col("value")).withColumns({"value": text, "error": reason})
 
