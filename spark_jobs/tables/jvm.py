@@ -65,7 +65,10 @@ def union_schema(spark: SparkSession, table: Any, wanted: StructType) -> None:
     jvm = jvm_of(spark)
     java_type = jvm.org.apache.spark.sql.types.DataType.fromJson(wanted.json())
     schema = jvm.org.apache.iceberg.spark.SparkSchemaUtil.convert(java_type)
-    table.updateSchema().unionByNameWith(schema).commit()
+    update = table.updateSchema().unionByNameWith(schema)
+    if not update.apply().sameSchema(table.schema()):
+        # A REST catalog would be sent, and could refuse or lose, a commit of nothing.
+        update.commit()
 
 
 def java_exceptions(problem: BaseException) -> list[str]:

@@ -31,7 +31,11 @@ _PUBLISHED_ID = "published-wap-id"
 _SOURCE_SNAPSHOT = "source-snapshot-id"
 
 _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
-_COMMIT_UNKNOWN = "org.apache.iceberg.exceptions.CommitStateUnknownException"
+# The second: a REST catalog's client has it, itself and not a subclass, for an answer that never came.
+_COMMIT_UNKNOWN = (
+    "org.apache.iceberg.exceptions.CommitStateUnknownException",
+    "org.apache.iceberg.exceptions.RESTException",
+)
 _ATTEMPTS = 5
 _RETRY_SEC = 0.5
 
@@ -117,7 +121,7 @@ def publish(
             _commit(spark, table, transaction, staged, after, properties)
         except Exception as problem:
             names = jvm.java_exceptions(problem)
-            if not names or (_COMMIT_FAILED not in names and _COMMIT_UNKNOWN not in names):
+            if not {_COMMIT_FAILED, *_COMMIT_UNKNOWN}.intersection(names):
                 raise
             # Failed or unknown: the state of the table decides at the next attempt. Two commits of the same rows
             # cannot both succeed, because each replaces exactly the metadata that it was made from.

@@ -7,7 +7,10 @@ from spark_jobs.iceberg_jars import ICEBERG
 from spark_jobs.jar_set import OLDEST_JAVA, JarSet
 from tests.support.installing import TOOLS, install_jars
 
-TEST_JARS = JarSet(Path(__file__).resolve().parents[1] / "spark_jobs/pom.xml", TOOLS / "spark-test-jars")
+_TESTS = Path(__file__).resolve().parents[1] / "spark_jobs"
+TEST_JARS = JarSet(_TESTS / "pom.xml", TOOLS / "spark-test-jars")
+CATALOG_JARS = JarSet(_TESTS / "catalogs-pom.xml", TOOLS / "spark-catalog-jars")
+"""Without these only the test that needs them is skipped."""
 
 
 def spark_libs_missing() -> str | None:
@@ -22,10 +25,10 @@ def spark_libs_missing() -> str | None:
 
 def spark_libs() -> list[Path]:
     """The jars, in a fixed order."""
-    return sorted((*ICEBERG.paths(), *TEST_JARS.paths()))
+    return sorted((*ICEBERG.paths(), *TEST_JARS.paths(), *CATALOG_JARS.paths()))
 
 
 def install_spark_libs() -> str:
     """Fetch the jars. Returns a summary. Raises `CannotInstallError`."""
-    done = [install_jars(jars) for jars in (ICEBERG, TEST_JARS)]
+    done = [install_jars(jars) for jars in (ICEBERG, TEST_JARS, CATALOG_JARS)]
     return ", ".join(dict.fromkeys(done))

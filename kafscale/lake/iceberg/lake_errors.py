@@ -17,7 +17,20 @@ _OF_ICEBERG: Final = tuple(
     for _, found in inspect.getmembers(pyiceberg.exceptions, inspect.isclass)
     if issubclass(found, Exception)
 )
-CATALOG_ERRORS: Final = (*_OF_ICEBERG, SQLAlchemyError, pa.ArrowException, OSError, ValueError)
+
+
+def _of_thrift() -> tuple[type[Exception], ...]:
+    """The errors of a Hive metastore, where its client is installed."""
+    try:
+        from thrift.Thrift import TException
+    except ImportError:
+        return ()
+    return (TException,)
+
+
+CATALOG_ERRORS: Final = (
+    *_OF_ICEBERG, *_of_thrift(), SQLAlchemyError, pa.ArrowException, OSError, ValueError,
+)  # fmt: skip
 """Raised by catalogs, their databases and the files of tables; most of them have no common base."""
 
 
