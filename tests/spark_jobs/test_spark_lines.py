@@ -1,10 +1,13 @@
 """Which Spark the jobs run with, which jars that needs, and what 3.5 reads instead of a data source."""
 
 import json
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from kafscale.errors import StartupError
 from kafscale.lake.offset_points import SourceOptionError
@@ -39,6 +42,17 @@ def test_each_line_has_icebergs_runtime_of_its_own(line: SparkLine) -> None:
     assert (jars.folder.name == "spark-jars") == (line is NEWEST)
 
 
+class OnlyOffsets:
+    """A step that leaves one column."""
+
+    def schema(self, records: StructType) -> StructType:
+        return StructType([records["offset"]])
+
+    def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.select(["offset"])
+
+
 def test_planned_records_are_those_of_the_topic(spark: SparkSession, tmp_path: Path) -> None:
     writer = TopicWriter(embedded(tmp_path / "data"), "events", partitions=2)
     writer.append(0, sent(20), batch_records=5)
@@ -65,5 +79,8 @@ def test_planned_records_are_those_of_the_topic(spark: SparkSession, tmp_path: P
     )
     assert middle.count() == 17
     assert "headers" not in middle.columns
+    stepped = planned_records(spark, options, OnlyOffsets())
+    assert stepped.columns == ["offset"]
+    assert sorted(row.offset for row in stepped.collect()) == sorted(row["offset"] for row in expected)
     with pytest.raises(SourceOptionError, match="subscribes is unknown"):
         planned_records(spark, options | {"subscribes": "x"})

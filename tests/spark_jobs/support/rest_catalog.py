@@ -46,7 +46,7 @@ _PATH: Final = re.compile(
 class RestCatalogServer(ThreadingHTTPServer):
     """The catalog. `losing`: the kind of update, such as `set-snapshot-ref`, whose next commit is not answered.
 
-    `commits`: the kinds of updates of each commit that was made.
+    `commits`: the kinds of updates of each commit that was made; `lost`: of those without an answer.
     """
 
     daemon_threads = True
@@ -62,6 +62,7 @@ class RestCatalogServer(ThreadingHTTPServer):
         self.staged: dict[tuple[str, ...], Table] = {}
         self.losing: str | None = None
         self.commits: list[list[str]] = []
+        self.lost: list[list[str]] = []
 
     @property
     def uri(self) -> str:
@@ -180,6 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.commits.append(kinds)
         if self.server.losing in kinds:
             self.server.losing = None
+            self.server.lost.append(kinds)
             return _NO_ANSWER, None
         return 200, json.loads(committed.model_dump_json(by_alias=True))
 

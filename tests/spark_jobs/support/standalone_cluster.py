@@ -53,10 +53,10 @@ class StandaloneCluster:
                 one, f"{_DEPLOY}.worker.Worker", "--host", "127.0.0.1", "--cores", "1", "--memory", "1g",
                 "--work-dir", str(one.folder / "work"), "--webui-port", str(free_port()), self.master,
             )  # fmt: skip
-        for one in self._workers:
-            wait_until(
-                lambda one=one: "Successfully registered" in self._text(one), f"{one.name} is registered"
-            )  # type: ignore[misc]
+        wait_until(
+            lambda: all("Successfully registered" in self._text(one) for one in self._workers),
+            "Spark's workers are registered",
+        )
         return self
 
     def executors(self) -> list[int]:
