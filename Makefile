@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-lake test-spark spark-pack test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-lake docs examples clean
+.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-lake test-spark spark-pack test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-compaction bench-lake docs examples clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -142,6 +142,9 @@ bench-failover: $(BIN)/.develop ## how long partitions wait when their leader st
 bench-reads: $(BIN)/.develop ## cold and warm reads of 1,000 small slices over a slow store, GETs counted (BENCH_ARGS: see python -m bench.reads --help)
 	$(BIN)/python -m tests.compat.tools etcd versitygw
 	$(BIN)/python -m bench.reads $(BENCH_ARGS)
+
+bench-compaction: $(BIN)/.develop ## compaction of 10 million updates of 100,000 keys (BENCH_ARGS: see python -m bench.compaction --help)
+	$(BIN)/python -m bench.compaction $(BENCH_ARGS)
 
 bench-lake: $(BIN)/.develop setup-spark ## reads into Spark beside Spark's own Kafka source: about 25 minutes (BENCH_ARGS: see python -m bench.lake --help)
 	$(BIN)/python -m tests.compat.tools kafka

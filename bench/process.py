@@ -66,6 +66,11 @@ def process_cpu(pid: int) -> CpuSeconds:
     return CpuSeconds(user=int(fields[11]) / _TICKS_PER_SECOND, system=int(fields[12]) / _TICKS_PER_SECOND)
 
 
+def descendants(pid: int) -> list[int]:
+    """The living descendants of `pid`, without itself."""
+    return list(_with_descendants(pid))[1:]
+
+
 def machine_cpu() -> CpuSeconds:
     """CPU of the whole machine, kernel threads included; idle, iowait and steal excluded."""
     first_line = Path("/proc/stat").read_text().split("\n", 1)[0].split()

@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 POM = Path(__file__).with_name("pom.xml")
 KAFKA_LIBS = TOOLS / "kafka-libs"
 KAFKA_JARS = JarSet(POM, KAFKA_LIBS)
+COMPACTION_LIBS = TOOLS / "kafka-compaction-libs"
+COMPACTION_JARS = JarSet(Path(__file__).with_name("compaction") / "pom.xml", COMPACTION_LIBS)
 FRANZ_SOURCE = Path(__file__).with_name("go")
 FRANZ = TOOLS / "franz"
 FRANZ_STAMP = TOOLS / "franz.sha256"
@@ -39,6 +41,13 @@ def java_missing() -> str | None:
     if not KAFKA_JARS.paths():
         return "Kafka's Java artifacts are not in .tools/kafka-libs (run `python -m tests.compat.tools`)"
     return None
+
+
+def compaction_jars_missing() -> str | None:
+    """Why Streams, Connect and Kafka's tester of compaction cannot run here, or None."""
+    if java_missing() is None and not COMPACTION_JARS.paths():
+        return "Kafka Streams is not in .tools/kafka-compaction-libs (run `python -m tests.compat.tools`)"
+    return java_missing()
 
 
 def kcat_missing() -> str | None:
@@ -65,6 +74,11 @@ def kafka_js_missing() -> str | None:
 def install_kafka_libs() -> str:
     """Kafka's tools, clients and broker into `.tools/kafka-libs`. Returns what was done."""
     return install_jars(KAFKA_JARS)
+
+
+def install_compaction_libs() -> str:
+    """Kafka Streams and what else tests of compaction run into `.tools/kafka-compaction-libs`."""
+    return install_jars(COMPACTION_JARS)
 
 
 def install_kcat() -> str:
@@ -100,6 +114,7 @@ def install_kafka_js() -> str:
 
 PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "kafka": ("Kafka's Java artifacts", install_kafka_libs),
+    "kafka-compaction": ("Kafka Streams", install_compaction_libs),
     "kcat": ("kcat", install_kcat),
     "franz": ("franz-go", install_franz),
     "kafkajs": ("KafkaJS", install_kafka_js),
@@ -110,7 +125,12 @@ PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "helm": ("helm", install_helm),
 }
 """The name of each part in the output, and its installer."""
-QUEUES = (("kafka", "spark"), ("helm", "versitygw", "franz"), ("etcd", "promtool", "kcat"), ("kafkajs",))
+QUEUES = (
+    ("kafka", "kafka-compaction", "spark"),
+    ("helm", "versitygw", "franz"),
+    ("etcd", "promtool", "kcat"),
+    ("kafkajs",),
+)
 """Parts installed one after the other: by Maven, by Go, from Debian, by npm. The queues go on side by side."""
 
 

@@ -15,11 +15,13 @@ from tests.support.waiting import wait_until
 from tests.support.wire import (
     CODECS,
     KAFKA_STORAGE_ERROR,
+    LATEST,
     Wire,
     batches_in,
     connect,
     fetch,
     init_producer_id,
+    list_offset,
     produce,
 )
 
@@ -30,14 +32,19 @@ DIRTY_AT_ONCE: Final[Mapping[str, object]] = {
     "segment.ms": "100",
 }
 """Configs of a topic that is compacted again and again."""
-SOON_ON_KAFSCALE: Final[Mapping[str, object]] = {
+SOON_ON_KAFSCALE: Final[Mapping[str, Any]] = {
     "flush_interval_ms": 5,
     "seal_interval_ms": 100,
     "seal_max_age_ms": 1000,
     "merge_check_interval_ms": 250,
 }
 """Settings of a Kafscale broker with which a compaction is seconds away."""
-SOON_ON_KAFKA: Final[Mapping[str, object]] = {"log_cleaner_backoff_ms": 100}
+SOON_ON_KAFKA: Final[Mapping[str, Any]] = {
+    "log_cleaner_backoff_ms": 100,
+    # For topics whose creator says nothing of these.
+    "log_segment_bytes": 1 << 20,
+    "log_roll_ms": 500,
+}
 """The same for Apache Kafka."""
 
 _FILLER: Final = b"filler"
@@ -177,6 +184,13 @@ def read_updates(wire: Wire, topic: str, end_offset: int) -> list[Update]:
         assert last_offset >= offset, f"the reply to a fetch at {offset} ends at {last_offset}"
         offset = last_offset + 1
     return found
+
+
+def count_records(broker: Any, topic: str) -> tuple[int, int]:
+    """The end offset of partition 0 of any topic, and how many records it has."""
+    with connect(broker) as wire:
+        end_offset = list_offset(wire, topic, 0, LATEST).offset
+        return end_offset, len(read_updates(wire, topic, end_offset))
 
 
 def _batches_at(wire: Wire, topic: str, offset: int) -> list[Any]:

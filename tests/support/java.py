@@ -94,6 +94,13 @@ class JavaServer:
             self._process.communicate()
             self._process = None
 
+    def finish(self, timeout_s: float) -> None:
+        """End its input, and wait until it has ended by itself. Raises AssertionError if it failed."""
+        if self._process is not None:
+            self._process.communicate(timeout=timeout_s)
+            code, self._process = self._process.returncode, None
+            assert code == 0, f"exit code {code}\n{self.error_log.read_text()[-4000:]}"
+
     def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         """The reply. Raises `JavaError` for an exception there, AssertionError if none came in time."""
         process = self._started()
