@@ -180,15 +180,16 @@ class ToolServer(JavaServer):
         config: Mapping[str, object],
         *,
         offset: int = 0,
+        last_offset: int | None = None,
         timeout_s: float = PATIENCE_SEC,
     ) -> list[JavaRecord]:
-        """`count` records from the offset on; fewer if the time is over.
+        """`count` records from the offset on; fewer if the time is over, or one is at `last_offset` or above.
 
         Without a partition the consumer subscribes to the topic as a member of the group in `config`.
         """
         reply = self._client(
             "consume", config, topic=topic, partition=partition, offset=offset, count=count,
-            timeout_ms=int(timeout_s * 1000),
+            last_offset=last_offset, timeout_ms=int(timeout_s * 1000),
         )  # fmt: skip
         return [
             JavaRecord(

@@ -176,11 +176,13 @@ public final class ToolServer {
 
     /**
      * Reads `count` records of one partition from an offset on, or, without a partition, as a member of a group;
-     * fewer when `timeout_ms` is over.
+     * fewer when `timeout_ms` is over, or after one at `last_offset` or above.
      */
     private static ObjectNode consume(JsonNode request) {
         int count = request.get("count").asInt();
         long deadline = System.currentTimeMillis() + request.get("timeout_ms").asLong();
+        long lastOffset = request.hasNonNull("last_offset") ? request.get("last_offset").asLong() : Long.MAX_VALUE;
+        long atOffset = -1;
         ArrayNode records = JSON.createArrayNode();
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(request)) {
             if (request.hasNonNull("partition")) {
@@ -189,9 +191,10 @@ public final class ToolServer {
             } else {
                 consumer.subscribe(List.of(request.get("topic").asText()));
             }
-            while (records.size() < count && System.currentTimeMillis() < deadline) {
+            while (records.size() < count && atOffset < lastOffset && System.currentTimeMillis() < deadline) {
                 for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(200))) {
                     records.add(consumed(record));
+                    atOffset = record.offset();
                 }
             }
         }

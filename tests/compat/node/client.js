@@ -1,6 +1,7 @@
 // node client.js BOOTSTRAP TOPIC GROUP produce VALUE... | consume COUNT: KafkaJS as it comes, without further codecs.
-//   | create | check
-// consume prints the values as one JSON array, check the name of the error with which the client is kept out.
+//   | create | check | read LAST BEGIN...
+// consume prints the values as one JSON array; read, for each offset to begin at, a line of [offset, key, value] up to
+// the last offset; check the name of the error with which the client is kept out.
 // KAFKAJS_SECURITY, JSON: ca, cert and key (files), mechanism, user, password, token.
 const fs = require("fs");
 const { Kafka, logLevel } = require("kafkajs");
@@ -72,7 +73,35 @@ async function consume(count) {
   console.log(JSON.stringify(values));
 }
 
-const commands = { produce: () => produce(rest), consume: () => consume(Number(rest[0])), create, check };
+// Of partition 0. A record without a value has null.
+async function read(last, begins) {
+  const consumer = kafka.consumer({ groupId, maxWaitTimeInMs: 100 });
+  await consumer.connect();
+  await consumer.subscribe({ topics: [topic], fromBeginning: true });
+  let found = [];
+  await new Promise((resolve, reject) => {
+    const next = () => {
+      if (begins.length === 0) return resolve();
+      found = [];
+      consumer.seek({ topic, partition: 0, offset: begins.shift() });
+    };
+    consumer.on(consumer.events.CRASH, ({ payload }) => reject(payload.error));
+    consumer.on(consumer.events.GROUP_JOIN, next);
+    consumer.run({
+      eachMessage: async ({ message }) => {
+        const text = (bytes) => (bytes === null ? null : bytes.toString());
+        found.push([Number(message.offset), text(message.key), text(message.value)]);
+        if (Number(message.offset) < last) return;
+        console.log(JSON.stringify(found));
+        next();
+      },
+    });
+  });
+  await consumer.disconnect();
+}
+
+const commands = { produce: () => produce(rest), consume: () => consume(Number(rest[0])), create, check,
+  read: () => read(Number(rest[0]), rest.slice(1)) };
 commands[command]().catch((problem) => {
   console.error(problem);
   console.error(`reason: ${reason(problem)}`);
