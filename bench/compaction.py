@@ -95,7 +95,8 @@ def _runs(template: npt.NDArray[np.uint8], byte: int, length: int) -> npt.NDArra
     is_in = template[HEADER_SIZE:] == byte
     begins = np.flatnonzero(is_in & ~np.concatenate(([False], is_in[:-1])))
     ends = np.flatnonzero(is_in & ~np.concatenate((is_in[1:], [False]))) + 1
-    return (begins[ends - begins == length] + HEADER_SIZE).astype(np.int64)
+    found: npt.NDArray[np.int64] = begins[ends - begins == length] + HEADER_SIZE
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +267,7 @@ def main(
             "KAFSCALE_SEAL_INTERVAL_MS": "1000",
             "KAFSCALE_SEAL_MAX_AGE_MS": "1000",
             "KAFSCALE_MERGE_CHECK_INTERVAL_MS": "500",
+            "KAFSCALE_MERGE_BYTES_PER_SEC": "0",
             "KAFSCALE_COMPACTION_BYTES_PER_SEC": "1024GiB",
         } | dict(one.split("=", 1) for one in settings)
         broker = Kafscale(Path(folder), common)

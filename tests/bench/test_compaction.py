@@ -1,5 +1,6 @@
 """The measurement of compaction."""
 
+import pytest
 from click.testing import CliRunner
 
 from bench.compaction import Updates, main
@@ -17,6 +18,7 @@ def test_every_batch_has_its_keys_and_values() -> None:
     assert len({record.value for record in found}) == 600
 
 
+@pytest.mark.nightly
 def test_the_newest_record_of_each_key_is_left() -> None:
     shown = CliRunner().invoke(main, ["--records", "4000", "--keys", "50", "--batch", "100"])
     assert shown.exit_code == 0, shown.output

@@ -13,7 +13,7 @@ from tests.compat.compaction.readers import ONE_BATCH_FETCHES, WHOLE_FETCHES
 from tests.compat.conftest import Peer
 from tests.support.compacted_topics import CompactedTopic, Update, check_read, gappy_topic
 from tests.support.franz_go import FranzMember
-from tests.support.group_apis import commit
+from tests.support.group_apis import commit, find_coordinators
 from tests.support.java import ToolServer
 from tests.support.topics import unique_name
 from tests.support.waiting import PATIENCE_SEC, wait_until
@@ -60,7 +60,13 @@ def test_franz_go_may_begin_in_gaps(gappy: CompactedTopic, compacting: Peer, tmp
     for begin in begins_in(gappy, 17):
         group = unique_name("group")
         with connect(compacting) as wire:
-            assert commit(wire, group, {(gappy.name, 0): begin}) == {(gappy.name, 0): 0}
+            place = (gappy.name, 0)
+            # Kafka's first group waits for its coordinator.
+            find_coordinators(wire, group)
+            wait_until(
+                lambda asks=(wire, group, {place: begin}): commit(*asks) == {place: 0},
+                f"{group} has committed {begin}",
+            )
         with FranzMember(tmp_path, compacting, group, gappy.name) as member:
             wait_until(
                 lambda rows=member.events: any(row["offset"] == last_offset for row in rows("record")),
