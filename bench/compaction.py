@@ -50,7 +50,7 @@ _PUTS: Final = ("put", "put_if_absent", "put_if_absent_streamed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Updates:
-    """What is written. Keys come at random, alike often; values are random bytes, which no codec makes smaller."""
+    """The updates. Keys come at random, alike often; values are random bytes, which no codec makes smaller."""
 
     records: int
     keys: int

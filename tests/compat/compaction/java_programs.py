@@ -4,7 +4,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.compat.tools import COMPACTION_LIBS, KAFKA_LIBS
 from tests.support.java import JVM_OPTIONS, JavaServer
@@ -32,13 +32,14 @@ class StreamsTable:
             return bool(self._ask("state")["state"] == "RUNNING")
 
         wait_until(is_running, "the application is running")
-        return int(str(self._ask("state")["restored"]))
+        return int(self._ask("state")["restored"])
 
     def table(self) -> dict[str, str]:
         """Its table."""
-        return dict(self._ask("table")["table"])
+        found: dict[str, str] = self._ask("table")["table"]
+        return found
 
-    def _ask(self, what: str) -> Mapping[str, dict[str, str] | str]:
+    def _ask(self, what: str) -> dict[str, Any]:
         return self._server.ask({"do": what}, PATIENCE_SEC)
 
 

@@ -34,7 +34,7 @@ class Reads:
 
 
 class _OneRead:
-    """What was read since one beginning. `add` returns True at its end."""
+    """The records read since one beginning. `add` returns True at its end."""
 
     def __init__(self, reads: Reads, begin: int) -> None:
         self._last_offset = reads.last_offset

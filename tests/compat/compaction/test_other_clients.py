@@ -1,5 +1,6 @@
 """Consumers in Java, Go and JavaScript that begin in the gaps of a compacted partition."""
 
+import functools
 import json
 import os
 import subprocess
@@ -13,7 +14,7 @@ from tests.compat.compaction.readers import ONE_BATCH_FETCHES, WHOLE_FETCHES
 from tests.compat.conftest import Peer
 from tests.support.compacted_topics import CompactedTopic, Update, check_read, gappy_topic
 from tests.support.franz_go import FranzMember
-from tests.support.group_apis import commit, find_coordinators
+from tests.support.group_apis import commit, find_coordinator
 from tests.support.java import ToolServer
 from tests.support.topics import unique_name
 from tests.support.waiting import PATIENCE_SEC, wait_until
@@ -52,6 +53,19 @@ def test_java_consumer_may_begin_at_any_offset(
         assert updates[-1].offset == last_offset
 
 
+def commit_once_coordinated(broker: Peer, group: str, topic: str, offset: int) -> None:
+    """Commit for partition 0. The first group of a Kafka broker waits for its coordinator."""
+    with connect(broker) as wire:
+        find_coordinator(wire, [group])
+        wait_until(
+            lambda: commit(wire, group, {(topic, 0): offset}) == {(topic, 0): 0}, f"{group} has committed"
+        )
+
+
+def has_read(member: FranzMember, offset: int) -> bool:
+    return any(row["offset"] == offset for row in member.events("record"))
+
+
 def test_franz_go_may_begin_in_gaps(gappy: CompactedTopic, compacting: Peer, tmp_path: Path) -> None:
     reason = tools.franz_missing()
     if reason:
@@ -59,19 +73,9 @@ def test_franz_go_may_begin_in_gaps(gappy: CompactedTopic, compacting: Peer, tmp
     last_offset = gappy.end_offset - 1
     for begin in begins_in(gappy, 17):
         group = unique_name("group")
-        with connect(compacting) as wire:
-            place = (gappy.name, 0)
-            # Kafka's first group waits for its coordinator.
-            find_coordinators(wire, group)
-            wait_until(
-                lambda asks=(wire, group, {place: begin}): commit(*asks) == {place: 0},
-                f"{group} has committed {begin}",
-            )
+        commit_once_coordinated(compacting, group, gappy.name, begin)
         with FranzMember(tmp_path, compacting, group, gappy.name) as member:
-            wait_until(
-                lambda rows=member.events: any(row["offset"] == last_offset for row in rows("record")),
-                f"franz-go has read from {begin} to the end",
-            )
+            wait_until(functools.partial(has_read, member, last_offset), f"{group} has read to the end")
             # It writes no value as an empty one, which nothing here has.
             updates = [
                 Update(row["offset"], row["key"].encode(), row["value"].encode() or None)

@@ -1,4 +1,4 @@
-"""What a compaction leaves of what a client wrote: the last record of each key, tombstones for their time."""
+"""The rest that a compaction leaves: the last record of each key, and tombstones for their time."""
 
 from typing import Any
 
