@@ -21,6 +21,9 @@ WHOLE_FETCHES = 1 << 20
 ONE_BATCH_FETCHES = 1
 """The size of a fetch: whatever fits, or the first batch alone, as both brokers always send it."""
 
+FETCH_WAIT_MS = 10
+"""A fetch at the end of the partition is in the way of the next beginning for so long."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reads:
@@ -60,7 +63,7 @@ def librdkafka_reads(reads: Reads) -> Iterator[tuple[int, list[Update]]]:
             "group.id": unique_name("compaction"),
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 100,
+            "fetch.wait.max.ms": FETCH_WAIT_MS,
             "fetch.message.max.bytes": reads.fetch_bytes,
         }
     )
@@ -85,7 +88,7 @@ def kafka_python_reads(reads: Reads) -> Iterator[tuple[int, list[Update]]]:
         bootstrap_servers=reads.bootstrap,
         enable_auto_commit=False,
         auto_offset_reset="none",
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         max_partition_fetch_bytes=reads.fetch_bytes,
     )
     partition = PythonPartition(reads.topic, 0)
@@ -118,7 +121,7 @@ async def _aiokafka_reads(reads: Reads) -> AsyncIterator[tuple[int, list[Update]
         bootstrap_servers=reads.bootstrap,
         enable_auto_commit=False,
         auto_offset_reset="none",
-        fetch_max_wait_ms=100,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
         max_partition_fetch_bytes=reads.fetch_bytes,
     )
     partition = AioPartition(reads.topic, 0)
