@@ -140,14 +140,17 @@ class PartitionCompaction:
         """Write and publish what is left of a group; None if it may stay as it is."""
         tools, partition = self._tools, self._partition
         made = CompactedSegment(sources, await self._newest_header(sources[-1]))
-        is_small = sum(source.size_bytes for source in sources) <= tools.group_bytes
         kept: list[bytes] = []
+        kept_bytes = 0
         totals = CleaningTotals()
         async with aclosing(self._cleaned(cleaning, sources, totals)) as parts:
             async for part in parts:
                 made.add(part)
-                if is_small:
+                kept_bytes += len(part)
+                if kept_bytes <= tools.group_bytes:
                     kept.append(part)
+                else:
+                    kept.clear()
         dirty_from = self._state.first_dirty_offset
         if not is_worth_writing(sources, dirty_from, has_changes=totals.has_changes):
             return None
@@ -163,7 +166,8 @@ class PartitionCompaction:
         self.making = key
         try:
             # A large one is made a second time, by the same rules and the same map, rather than kept in memory.
-            again = _of(kept) if is_small else self._cleaned(cleaning, sources, CleaningTotals())
+            is_kept = kept_bytes <= tools.group_bytes
+            again = _of(kept) if is_kept else self._cleaned(cleaning, sources, CleaningTotals())
             async with aclosing(again), aclosing(_object(made, again)) as chunks:
                 await tools.objects.put_if_absent_streamed(key, chunks, made.size_bytes)
             kept.clear()

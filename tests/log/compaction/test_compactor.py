@@ -3,8 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,9 @@ import pytest
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats import object_keys
 from kafscale.formats.partition_record import SegmentReference
-from kafscale.log.compaction.cleaning_work import WorkerProcess
+from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
+from kafscale.log.compaction.cleaner import CleaningRules
+from kafscale.log.compaction.cleaning_work import Cleaning, CleaningInProcess, WorkerProcess
 from kafscale.log.compaction.compactor import Compactor
 from kafscale.log.compaction.offset_map import SLOT_BYTES
 from kafscale.log.life.garbage_collector import GarbageCollector
@@ -227,6 +229,49 @@ async def test_a_compaction_goes_on_where_another_was_cut_off() -> None:
         kinds = [object_keys.compaction_of(one) is not None for one in references(broker)]
         assert kinds == [True] * 9 + [False]
         assert [one.record_count for one in references(broker)] == [0] * 8 + [KEYS] * 2
+
+
+class CountedCleaning:
+    """Counts the bytes that it is given to clean."""
+
+    def __init__(self, inner: Cleaning, cleaned: list[int]) -> None:
+        self.map, self.end_object = inner.map, inner.end_object
+        self._clean, self._cleaned = inner.clean, cleaned
+
+    async def clean(self, batches: Sequence[Buffer]) -> bytes:
+        """See `Cleaning`."""
+        self._cleaned.append(sum(len(part) for part in batches))
+        return await self._clean(batches)
+
+
+class CountedWork:
+    """Cleans on the event loop; `cleaned`: bytes."""
+
+    def __init__(self) -> None:
+        self.cleaned: list[int] = []
+
+    @asynccontextmanager
+    async def begin(self, rules: CleaningRules, memory_bytes: int, most_keys: int) -> AsyncIterator[Cleaning]:
+        """See `CleaningWork`."""
+        async with CleaningInProcess().begin(rules, memory_bytes, most_keys) as inner:
+            yield CountedCleaning(inner, self.cleaned)
+
+
+@pytest.mark.parametrize(("group_bytes", "times"), [(50_000, 1), (100, 2)])
+async def test_only_what_stays_large_is_cleaned_twice(group_bytes: int, times: int) -> None:
+    async with in_process_broker(**SETTINGS) as broker, broker.connect() as client:
+        await broker.create_topic(TOPIC, configs=COMPACTED)
+        large = [Sent(b"%d" % (number % 5), os.urandom(100)) for number in range(1000)]
+        await write(broker, client, large, round_of(0))
+        one, work = compactor(broker), CountedWork()
+        one.tools = replace(one.tools, group_bytes=group_bytes, work=work)
+        source_bytes = references(broker)[0].size_bytes
+        assert source_bytes > group_bytes
+        assert await compact(broker)
+        assert sum(work.cleaned) == times * (source_bytes - HEADER_SIZE - FOOTER_SIZE)
+        assert references(broker)[0].record_count == 5
+        records = records_in(await read_all(client, references(broker)[-1].last_offset + 1))
+        assert [record.value for record in records[:5]] == [record.value for record in large[-5:]]
 
 
 async def test_a_map_without_room_for_all_compacts_in_parts() -> None:
