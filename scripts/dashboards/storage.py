@@ -352,6 +352,29 @@ _LIFE: Final = Row(
             (risen("kafscale_bytes_expired_total", "limit"), "expired by {{limit}}"),
         ),
         lines(
+            "Compactions",
+            Unit.COUNT,
+            (risen("kafscale_compactions_total", "outcome"), "{{outcome}}"),
+            (risen("kafscale_compaction_removed_records_total"), "records removed"),
+        ),
+        lines(
+            "Bytes compacted",
+            Unit.BYTES,
+            (risen("kafscale_compaction_replaced_bytes_total"), "replaced"),
+            (risen("kafscale_compaction_written_bytes_total"), "written"),
+        ),
+        lines(
+            "Dirtiest partition",
+            Unit.SHARE,
+            (gauge("kafscale_compaction_dirty_ratio", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Oldest segment to compact, time spent",
+            Unit.SECONDS,
+            (gauge("kafscale_compaction_oldest_dirty_seconds", "pod"), "oldest of {{pod}}"),
+            (risen("kafscale_compaction_seconds_total"), "compacting"),
+        ),
+        lines(
             "Segments lost, indexes rebuilt",
             Unit.COUNT,
             (risen("kafscale_segments_lost_total", "outcome"), "segments {{outcome}}"),
