@@ -79,6 +79,19 @@ class UnknownTopicError(KafscaleError):
     """The topic does not exist, or is being deleted."""
 
 
+class TopicReplacedError(UnknownTopicError):
+    """The topic was deleted since a read of it began, and another of its name was created."""
+
+    def __init__(self, topic: str, wanted_id: object, found_id: object) -> None:
+        super().__init__(
+            f"topic {topic!r} was deleted and created again: the read is of topic id {wanted_id}, and the topic of "
+            f"this name has topic id {found_id} now"
+        )
+        self.topic = topic
+        self.wanted_id = wanted_id
+        self.found_id = found_id
+
+
 class OffsetsGoneError(KafscaleError):
     """Records of a partition were asked for that are there no more: they expired, or went with their topic.
 

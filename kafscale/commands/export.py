@@ -21,14 +21,15 @@ from kafscale.lake.export_metrics import ExportMetrics
 from kafscale.lake.held_export import HeldExport, holder_name
 from kafscale.lake.iceberg.advised_report import AdvisedReport
 from kafscale.lake.iceberg.catalogs import CatalogChoice, choose_catalog
-from kafscale.lake.iceberg.columns import Formats, TextFormat
+from kafscale.lake.iceberg.columns import Formats, TextFormat, row_schema
 from kafscale.lake.iceberg.open_catalog import opened_catalog
 from kafscale.lake.iceberg.records import records_of
-from kafscale.lake.iceberg.tables import LayoutOptions, TableStore
+from kafscale.lake.iceberg.tables import LayoutOptions, TableStore, partition_spec
 from kafscale.lake.iceberg.topic_table import IcebergTable, TopicTables
 from kafscale.lake.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from kafscale.lake.stop_signals import stopped_by_signals
 from kafscale.lake.topic_export import TopicExport, TopicScope
+from kafscale.lake.topic_points import check_named_topics
 from kafscale.reader.topic_state import TopicStates
 from kafscale.settings.broker import Settings
 
@@ -92,7 +93,17 @@ def _export_one(
         ),
         target_file_bytes=options.target_file_bytes,
     )
+    _check_options(options, tables)
     _export(settings, options, choice, tables, report, stopping)
+
+
+def _check_options(options: ExportOptions, tables: TopicTables) -> None:
+    """Raise `SettingError` for options that are not legal, also if there will be nothing to export."""
+    first, until = options.backfill or (None, None)
+    points = {"--starting-offsets": options.start, "--backfill-from": first, "--backfill-until": until}
+    if not options.config_options.by_config:
+        check_named_topics(points, options.topic.__eq__)
+    partition_spec(options.partition_by, row_schema(tables.formats))
 
 
 def _export(

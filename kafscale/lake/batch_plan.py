@@ -1,11 +1,12 @@
 """Plans the offsets of one commit: the published ones without those that the table has. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kafscale.errors import KafscaleError
-from kafscale.formats.partition_record import SegmentReference
+from kafscale.errors import KafscaleError, TopicReplacedError
+from kafscale.lake.batch_size import FindCuts, Share, Wanted, no_cuts, references_within, shares_of
 from kafscale.lake.export_state import ExportState
 from kafscale.lake.ranges import Range, Ranges, difference, intersection
 from kafscale.reader.topic_state import PartitionLog, TopicLog
@@ -39,13 +40,14 @@ class BatchPlan:
     """One commit: a range for each partition that has new records, and the offsets that are lost.
 
     `record_count`: the number of records in the ranges, None if the references do not show it, because a range starts
-    or ends inside of a segment.
+    or ends inside of a segment. `next_turn`: the partition with which the next batch begins, if not all fit.
     """
 
     ranges: Mapping[int, Range] = field(default_factory=dict)
     gaps: Mapping[int, Ranges] = field(default_factory=dict)
     size_bytes: int = 0
     record_count: int | None = 0
+    next_turn: int = 0
 
     @property
     def is_empty(self) -> bool:
@@ -100,13 +102,35 @@ def check_same_topic(state: ExportState, topic_id: str, table: str) -> None:
         )
 
 
+def replaced(problem: TopicReplacedError) -> ExportRefusedError:
+    """The refusal of a topic that was created again while it was exported."""
+    return ExportRefusedError(
+        f"topic {problem.topic!r} was deleted and created again during the export: the export is of topic id "
+        f"{problem.wanted_id}, and the topic of this name has topic id {problem.found_id} now; nothing of the new "
+        "topic is in the table: export it into a new table"
+    )
+
+
+def has_lost(batch: BatchPlan, log: TopicLog) -> bool:
+    """True if offsets of the batch have expired since it was planned."""
+    starts = {partition.partition: partition.log_start_offset for partition in log.partitions}
+    return any(first < starts.get(partition, 0) for partition, (first, _) in batch.ranges.items())
+
+
 def plan_batch(
-    target: Target, state: ExportState, log: TopicLog, *, gap_policy: GapPolicy, max_batch_bytes: int
+    target: Target,
+    state: ExportState,
+    log: TopicLog,
+    *,
+    gap_policy: GapPolicy,
+    max_batch_bytes: int,
+    find_cuts: FindCuts = no_cuts,
+    begins_at: int = 0,
 ) -> BatchPlan:
     """The next commit towards the target: the first range of each partition that is left, cut to the size.
 
-    A batch has at least one segment of each of its partitions. Raises `ExportRefusedError` for expired offsets,
-    unless they are to be recorded.
+    `find_cuts` tells where segments that do not fit can be divided. `begins_at`: the partition whose turn it is.
+    Raises `ExportRefusedError` for expired offsets, unless they are to be recorded.
     """
     left = {
         partition.partition: difference(
@@ -125,7 +149,17 @@ def plan_batch(
         there = difference(left[partition.partition], gaps.get(partition.partition, ()))
         if there:
             firsts[partition.partition] = (partition, there[0])
-    return _cut(firsts, gaps, max_batch_bytes)
+    shares = shares_of(firsts, max_batch_bytes, find_cuts, begins_at)
+    return _batch_of(shares, firsts, gaps, begins_at)
+
+
+def first_turn(state: ExportState) -> int:
+    """The partition with which a run begins whose batches do not have room for all: each time another one.
+
+    A run that is ended early, again and again, would otherwise always export the same ones.
+    """
+    partitions = len(state.starts)
+    return zlib.crc32(state.commit_id.encode()) % partitions if partitions else 0
 
 
 def _expired(partition: PartitionLog, left: Ranges) -> Ranges:
@@ -144,49 +178,23 @@ def _expired_message(topic: str, gaps: Mapping[int, Ranges]) -> str:
     )
 
 
-def _cut(
-    firsts: Mapping[int, tuple[PartitionLog, Range]], gaps: Mapping[int, Ranges], max_batch_bytes: int
+def _batch_of(
+    shares: Mapping[int, Share], firsts: Wanted, gaps: Mapping[int, Ranges], begins_at: int
 ) -> BatchPlan:
-    sizes = {
-        index: sum(one.size_bytes for one in _references(partition.references, wanted))
-        for index, (partition, wanted) in firsts.items()
-    }
-    whole = sum(sizes.values())
-    share = min(1.0, max_batch_bytes / whole) if whole else 1.0
-    ranges: dict[int, Range] = {}
-    size_bytes = 0
-    counts: list[int | None] = []
-    for index, (partition, wanted) in firsts.items():
-        room = sizes[index] * share
-        following = wanted[1] if share == 1.0 else wanted[0]
-        taken = 0
-        for reference in _references(partition.references, wanted):
-            if share < 1.0:
-                if taken and taken + reference.size_bytes > room:
-                    break
-                following = min(wanted[1], reference.last_offset + 1)
-            taken += reference.size_bytes
-        if share < 1.0 and taken == sizes[index]:
-            following = wanted[1]
-        ranges[index] = (wanted[0], following)
-        size_bytes += taken
-        counts.append(_count(partition.references, ranges[index]))
+    counts = [_count(firsts[index][0], share.taken) for index, share in shares.items()]
     known = [count for count in counts if count is not None]
     return BatchPlan(
-        ranges=ranges,
+        ranges={index: shares[index].taken for index in sorted(shares)},
         gaps=gaps,
-        size_bytes=size_bytes,
+        size_bytes=sum(share.size_bytes for share in shares.values()),
         record_count=sum(known) if len(known) == len(counts) else None,
+        next_turn=[begins_at - 1, *shares][-1] + 1,
     )
 
 
-def _references(references: Sequence[SegmentReference], wanted: Range) -> Iterator[SegmentReference]:
-    return (one for one in references if one.base_offset < wanted[1] and one.last_offset >= wanted[0])
-
-
-def _count(references: Sequence[SegmentReference], wanted: Range) -> int | None:
+def _count(log: PartitionLog, wanted: Range) -> int | None:
     count = 0
-    for reference in _references(references, wanted):
+    for reference in references_within(log, wanted):
         if reference.base_offset < wanted[0] or reference.last_offset >= wanted[1]:
             return None
         count += reference.record_count

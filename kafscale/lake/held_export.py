@@ -4,19 +4,23 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from uuid import UUID
 
 from kafscale.errors import StoreError
 from kafscale.formats.export_records import ExportProgress, ExportState
+from kafscale.formats.partition_record import SegmentReference
+from kafscale.lake.batch_size import Cut
 from kafscale.lake.export_lease import ExportLease
 from kafscale.lake.planned_reads import plan_reads
 from kafscale.lake.ranges import Range
+from kafscale.lake.segment_cuts import read_cuts
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.reader.shared_splits import AnySplit
 from kafscale.reader.timestamp_offsets import offsets_at
-from kafscale.reader.topic_state import Freshness, TopicLog, TopicStates
+from kafscale.reader.topic_state import Freshness, PartitionLog, TopicLog, TopicStates
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +31,11 @@ def holder_name() -> str:
 
 
 class HeldExport:
-    """One topic and its table, under the lease. `namespace`: of the object store's keys."""
+    """One topic and its table, under the lease. `namespace`: of the object store's keys.
+
+    The topic is the one that was read first: once there is another one of its name, everything that reads it raises
+    `TopicReplacedError`.
+    """
 
     def __init__(
         self,
@@ -40,6 +48,7 @@ class HeldExport:
         self._namespace = namespace
         self._freshness = freshness
         self._states: TopicStates | None = None
+        self._topic_id: UUID | None = None
         # The counts continue from run to run.
         self._progress = lease.last_progress(table) or ExportProgress(
             topic=lease.topic,
@@ -65,17 +74,31 @@ class HeldExport:
             )
             self._lease.check()
 
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._lease.topic
+
+    @property
+    def topic_id(self) -> UUID:
+        """The id of the topic, which was read before."""
+        assert self._topic_id is not None, "the topic is read first"
+        return self._topic_id
+
     def read_topic(self, exported: Mapping[int, int]) -> TopicLog:
         """The topic as it is now, and nowhere shorter than the table has it: `exported`, by partition.
 
-        Raises `UnknownTopicError`, `StoreError`, `CorruptDataError`.
+        Raises `UnknownTopicError`, `TopicReplacedError`, `StoreError`, `CorruptDataError`.
         """
         needed = None if self._freshness is Freshness.PUBLISHED else exported
 
         async def read(metadata: MetadataReader, objects: ListingReader) -> TopicLog:
-            return await self._states_of(metadata, objects).topic(self._lease.topic, None, needed)
+            states = self._states_of(metadata, objects)
+            return await states.topic(self.topic, None, needed, topic_id=self._topic_id)
 
-        return self._lease.call(read)
+        log = self._lease.call(read)
+        self._topic_id = log.topic_id
+        return log
 
     def offsets_at(self, timestamp_ms: int, log: TopicLog) -> Mapping[int, int | None]:
         """The first offset of each partition whose record is not older; None if all are older."""
@@ -92,15 +115,25 @@ class HeldExport:
     def splits(self, ranges: Mapping[int, Range]) -> list[AnySplit]:
         """The reads that bring these offsets, by partition.
 
-        Raises `UnknownTopicError`, `StoreError`, `CorruptDataError`.
+        Raises `UnknownTopicError`, `TopicReplacedError`, `StoreError`, `CorruptDataError`.
         """
 
         async def plan(metadata: MetadataReader, objects: ListingReader) -> list[AnySplit]:
             wanted = {partition: (one,) for partition, one in ranges.items()}
             states = self._states_of(metadata, objects)
-            return await plan_reads(states, objects, self._namespace, self._lease.topic, wanted)
+            return await plan_reads(states, objects, self._namespace, self.topic, self.topic_id, wanted)
 
         return self._lease.call(plan)
+
+    def cuts(self, segments: Sequence[tuple[PartitionLog, SegmentReference]]) -> list[Sequence[Cut]]:
+        """For each segment where it can be divided; see `read_cuts`. Raises `StoreError`."""
+        if not segments:
+            return []
+
+        async def read(_: MetadataReader, objects: ListingReader) -> list[Sequence[Cut]]:
+            return await read_cuts(objects, self._namespace, segments)
+
+        return self._lease.call(read)
 
     def _states_of(self, metadata: MetadataReader, objects: ListingReader) -> TopicStates:
         # Kept, because it remembers what it has read of journals.

@@ -1,10 +1,12 @@
 """The start and the end of a query, as its options name them: independent of the log. Pure."""
 
 import json
+from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
+from uuid import UUID
 
 from kafscale.errors import SettingError
 from kafscale.reader.topic_state import PartitionKey
@@ -14,6 +16,7 @@ EARLIEST_OFFSET = -2
 
 _MAX_PARTITION = 2**31 - 1
 _MAX_INT64 = 2**63 - 1
+_KAFKA_ID_LENGTH = 22
 
 
 class SourceOptionError(SettingError):
@@ -88,6 +91,19 @@ def parse_assignment(option: str, text: str) -> Mapping[str, tuple[int, ...]]:
             raise _illegal(option, text, legal)
         assigned[topic] = tuple(sorted(set(partitions)))
     return assigned
+
+
+def parse_topic_ids(option: str, text: str) -> Mapping[str, UUID]:
+    """`{"topic":"b2c1f1e6-..."}`: ids by topic, also as Kafka's tools show them. Raises `SourceOptionError`."""
+    legal = 'JSON such as {"events":"b2c1f1e6-7d0c-4b57-9d4f-0a8f6a3c1f10"}'
+    ids: dict[str, UUID] = {}
+    for topic, found in _json(option, text, legal).items():
+        try:
+            in_base64 = len(found) == _KAFKA_ID_LENGTH
+            ids[topic] = UUID(bytes=urlsafe_b64decode(f"{found}==")) if in_base64 else UUID(found)
+        except (ValueError, TypeError, AttributeError):
+            raise _illegal(option, text, legal) from None
+    return ids
 
 
 def _by_partition(option: str, text: str, legal: str, *, lowest: int) -> dict[PartitionKey, int]:

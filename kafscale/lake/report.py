@@ -169,6 +169,8 @@ def progress_line(tally: TopicTally, now: float) -> str:
     parts.append(f"lag {tally.lag:,}")
     if pace is not None and tally.offsets_left:
         parts.append(f"about {_duration(tally.offsets_left / pace[1])} left")
+    if 0 < len(tally.batch_ranges) < tally.partitions_left:
+        parts.append(f"{len(tally.batch_ranges)} of {tally.partitions_left} partitions in this commit")
     done, tasks = tally.batch_tasks
     if tasks:
         parts.append(f"{done} of {_count(tasks, 'task')} done")

@@ -1,16 +1,21 @@
 """Exports the published records of one topic into its table, commit by commit, until the table has all."""
 
+import logging
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
+from kafscale.errors import KafscaleError, TopicReplacedError
 from kafscale.lake.batch_plan import (
     BatchPlan,
     GapPolicy,
     Target,
+    first_turn,
+    has_lost,
     plan_batch,
+    replaced,
     state_after,
     target_of_backfill,
     target_of_run,
@@ -18,9 +23,11 @@ from kafscale.lake.batch_plan import (
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.export_state import ExportState
 from kafscale.lake.held_export import HeldExport
-from kafscale.lake.offset_points import LogEdge, OffsetPoint
+from kafscale.lake.offset_points import LogEdge, OffsetPoint, SpecificOffsets
 from kafscale.lake.topic_points import backfill_of, starts_of
 from kafscale.reader.topic_state import TopicLog
+
+logger = logging.getLogger(__name__)
 
 GIB: Final = 1024 * 1024 * 1024
 DEFAULT_BATCH_BYTES: Final = 4 * GIB
@@ -105,10 +112,22 @@ class TopicExport:
         Raises `ExportRefusedError`, and the errors of the lease and of the table.
         """
         looked_sec = time.time()
+        try:
+            self._run()
+        except TopicReplacedError as problem:
+            raise replaced(problem) from problem
+        if self._scope.backfill is None and not self._stopping():
+            self._events.topic_complete(self._topic, looked_sec)
+            self._held.complete(looked_sec)
+        self._held.finished()
+        self._events.topic_finished(self._topic)
+
+    def _run(self) -> None:
         state = self._table.read_state()
         log = self._held.read_topic(_exported(state))
         target = self._target(state, log)
         self._events.topic_started(self._topic, self._scope.table, _positions(state, log, target), _ends(log))
+        turn = first_turn(state)
         while not self._stopping():
             began = time.monotonic()
             batch = plan_batch(
@@ -117,36 +136,54 @@ class TopicExport:
                 log,
                 gap_policy=self._scope.gap_policy,
                 max_batch_bytes=self._scope.max_batch_bytes,
+                find_cuts=self._held.cuts,
+                begins_at=turn,
             )
             if batch.is_empty and not target.starts.keys() - state.starts.keys():
                 break
-            state = self._export(batch, state, target, log, began)
+            commit_id = uuid.uuid4().hex
+            self._events.batch_started(self._topic, batch.ranges)
+            try:
+                written = self._table.write(batch, commit_id, target.topic_id)
+            except Exception as problem:  # noqa: BLE001 - raised again, unless the topic shows the reason
+                log = self._read_after(problem, batch, state)
+                continue
+            after = state_after(state, batch, commit_id, target.topic_id, target.starts)
+            self._held.check()
+            self._table.publish(written, state, after)
+            self._notify(batch, after, log, written, began)
+            state, turn = after, batch.next_turn
             log = self._held.read_topic(_exported(state))
-        if self._scope.backfill is None and not self._stopping():
-            self._events.topic_complete(self._topic, looked_sec)
-            self._held.complete(looked_sec)
-        self._held.finished()
-        self._events.topic_finished(self._topic)
+
+    def _read_after(self, problem: Exception, batch: BatchPlan, state: ExportState) -> TopicLog:
+        """The topic after a batch that could not be written, if some of it has expired: it is planned again.
+
+        The engine's error does not show the reason reliably, the topic does. Raises the problem if nothing expired,
+        and `TopicReplacedError`.
+        """
+        try:
+            log = self._held.read_topic(_exported(state))
+        except TopicReplacedError:
+            raise
+        except KafscaleError as unread:
+            logger.warning("topic %s could not be read after a failure: %s", self._topic, unread)
+            raise problem from None
+        if not has_lost(batch, log):
+            raise problem
+        logger.warning("records of topic %s expired before they were read: %s", self._topic, problem)
+        return log
 
     def _target(self, state: ExportState, log: TopicLog) -> Target:
         if self._scope.backfill is not None:
             return target_of_backfill(
                 state, log, backfill_of(*self._scope.backfill, log, self._held.offsets_at)
             )
-        starts = {} if state.starts else starts_of(self._scope.start, log, self._held.offsets_at)
-        return target_of_run(state, log, starts)
-
-    def _export(
-        self, batch: BatchPlan, state: ExportState, target: Target, log: TopicLog, began: float
-    ) -> ExportState:
-        commit_id = uuid.uuid4().hex
-        self._events.batch_started(self._topic, batch.ranges)
-        written = self._table.write(batch, commit_id, target.topic_id)
-        after = state_after(state, batch, commit_id, target.topic_id, target.starts)
-        self._held.check()
-        self._table.publish(written, state, after)
-        self._notify(batch, after, log, written, began)
-        return after
+        start = self._scope.start
+        if state.starts and not isinstance(start, SpecificOffsets):
+            return target_of_run(state, log, {})
+        # Offsets that the topic cannot have are refused, also where the table says where to go on.
+        starts = starts_of(start, log, self._held.offsets_at)
+        return target_of_run(state, log, {} if state.starts else starts)
 
     def _notify(
         self, batch: BatchPlan, after: ExportState, log: TopicLog, written: WrittenBatch, began: float

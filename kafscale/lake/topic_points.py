@@ -80,6 +80,18 @@ def _specific(option: str, point: SpecificOffsets, log: TopicLog) -> dict[int, i
     return resolved
 
 
+def check_named_topics(points: Mapping[str, OffsetPoint | None], wants: Callable[[str], bool]) -> None:
+    """Raise `SettingError` for a point with offsets of a topic that is not exported, a misspelt one, say.
+
+    `points`: by option.
+    """
+    for option, point in points.items():
+        named = {topic for topic, _ in point.offsets} if isinstance(point, SpecificOffsets) else set()
+        surplus = sorted(topic for topic in named if not wants(topic))
+        if surplus:
+            raise SettingError(f"{option} names topic {surplus[0]!r}, which is not exported")
+
+
 def starts_of(point: OffsetPoint, log: TopicLog, find: FindOffsets) -> dict[int, int]:
     """The start of an export; a partition that the point does not name begins with its log."""
     begins = {one.partition: one.log_start_offset for one in log.partitions}

@@ -94,6 +94,11 @@ class TopicTally:
         return sum(following - first for first, following in self.batch_ranges.values())
 
     @property
+    def partitions_left(self) -> int:
+        """The partitions with wanted offsets that are not exported yet, those of the running batch included."""
+        return sum(end > self.positions.get(partition, 0) for partition, end in self.ends.items())
+
+    @property
     def offsets_exported(self) -> int:
         """The exported offsets without gaps; some of them have no record."""
         return self.offsets_done - sum(gap.next_offset - gap.first for gap in self.gaps)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kafscale.errors import OffsetsGoneError
+from kafscale.errors import OffsetsGoneError, TopicReplacedError
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.reader.splits import Piece, Split, plan_pieces, references_between
@@ -36,13 +36,6 @@ class Rest:
         """True if the next piece is still where it was."""
         return self.pieces[0].reference in log.references
 
-    def check_same_topic(self, log: PartitionLog) -> None:
-        """Raise `ExpiredRangeError` for the log of a later topic of this name."""
-        planned = self.split.epochs
-        # Leader epochs never go back, not even if a topic's name is used again.
-        if log.epochs and planned and log.epochs[0].leader_epoch > planned[-1].leader_epoch:
-            raise self.expired("the topic was deleted, there is another of its name")
-
     def check_covered(self, log: PartitionLog) -> None:
         """Raise `ExpiredRangeError` unless one segment's offsets still are in one segment, or in neighbours."""
         for piece in self.pieces:
@@ -69,19 +62,23 @@ def logs_now(stores: StoreThread, namespace: str, rests: Sequence[Rest]) -> list
 
     Raises `ExpiredRangeError` if the topic was deleted, `StoreError`, `CorruptDataError`.
     """
-    topic = rests[0].split.topic
+    topic, topic_id = rests[0].split.topic, rests[0].split.topic_id
     needed = {rest.split.partition: rest.split.next_offset for rest in rests}
 
     async def read(metadata: MetadataReader, objects: ListingReader) -> list[PartitionLog]:
-        return await TopicStates(metadata, objects, namespace).partitions(topic, list(needed), needed)
+        states = TopicStates(metadata, objects, namespace, wants=topic.__eq__)
+        return await states.partitions(topic, list(needed), needed, topic_id=topic_id)
 
     try:
-        logs = stores.call(read)
+        return stores.call(read)
+    except TopicReplacedError as problem:
+        reason = (
+            f"the topic was deleted, there is another of its name (topic id {problem.found_id}, the read is of topic "
+            f"id {problem.wanted_id})"
+        )
+        raise rests[0].expired(reason) from problem
     except UnknownTopicError as problem:
         raise rests[0].expired("the topic was deleted") from problem
-    for rest, log in zip(rests, logs, strict=True):
-        rest.check_same_topic(log)
-    return logs
 
 
 def pieces_now(stores: StoreThread, namespace: str, rest: Rest, log: PartitionLog) -> list[Piece]:

@@ -91,6 +91,7 @@ def _splits_of(log: PartitionLog, pieces: Sequence[Piece], split_bytes: int) -> 
     for group in group_pieces(pieces, split_bytes):
         yield Split(
             topic=log.topic,
+            topic_id=log.topic_id,
             partition=log.partition,
             pieces=tuple(group),
             size_bytes=sum(piece.size_bytes for piece in group),
@@ -186,6 +187,7 @@ def _shared_split(planned: Sequence[PlannedPartition], reads: Sequence[Sequence[
         parts.append(
             Split(
                 topic=log.topic,
+                topic_id=log.topic_id,
                 partition=log.partition,
                 pieces=tuple(one.piece for one in found),
                 size_bytes=sum(one.piece.size_bytes for one in found),

@@ -55,6 +55,7 @@ class _SplitReader:
                     for batches in found:
                         yield batches
                         self._next_offset = batches.next_offset
+                self._check_topic(pieces)
                 return
             except (ObjectNotFoundError, CorruptDataError) as problem:
                 pieces = self._planned_again(pieces, problem)
@@ -98,6 +99,11 @@ class _SplitReader:
                 yield batches
         finally:
             self._stores.start(found.aclose()).result()
+
+    def _check_topic(self, pieces: Sequence[Piece]) -> None:
+        """Once epochs prove nothing, only the topic's id tells whether an object is of this topic."""
+        if self._any_epoch:
+            logs_now(self._stores, self._namespace, [Rest(self._split, pieces, pieces[-1].first_offset)])
 
     def _planned_again(self, pieces: Sequence[Piece], problem: Exception) -> Sequence[Piece]:
         """The rest of the split as the partition is now: segments may have been merged, or have expired.

@@ -6,6 +6,7 @@ segment: sizes are in the references, and only a large segment's index is read.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats import object_keys
@@ -62,6 +63,7 @@ class Split:
     """
 
     topic: str
+    topic_id: UUID
     partition: int
     # No repr: asyncio and signal.getsignal make one of what a call returns, which would be all of the plan.
     pieces: tuple[Piece, ...] = field(repr=False)

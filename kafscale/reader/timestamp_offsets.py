@@ -63,7 +63,7 @@ async def first_offset_at(
         except (ObjectNotFoundError, OtherTopicError):
             # Sealed, merged, expired, or of a topic that was created again, since the record was read.
             needed = {log.partition: log.log_end_offset}
-            (log,) = await states.partitions(log.topic, [log.partition], needed)
+            (log,) = await states.partitions(log.topic, [log.partition], needed, topic_id=log.topic_id)
             if any_epoch and reference in log.references:
                 raise
             any_epoch = reference in log.references

@@ -173,6 +173,7 @@ class TopicPlanner:
             return None
         return Split(
             topic=log.topic,
+            topic_id=log.topic_id,
             partition=log.partition,
             pieces=tuple(pieces),
             size_bytes=sum(piece.size_bytes for piece in pieces),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from uuid import UUID
 
-from kafscale.errors import ObjectNotFoundError
+from kafscale.errors import ObjectNotFoundError, TopicReplacedError
 from kafscale.errors import UnknownTopicError as UnknownTopicError
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
 from kafscale.formats.partition_record import EpochStart, PartitionRecord, SegmentReference
@@ -42,6 +42,7 @@ class PartitionEnds:
     """Start and end of one partition's log, without its references."""
 
     topic: str
+    topic_id: UUID
     partition: int
     log_start_offset: int
     log_end_offset: int
@@ -55,6 +56,7 @@ class PartitionLog:
     """
 
     topic: str
+    topic_id: UUID
     partition: int
     log_start_offset: int
     log_end_offset: int
@@ -84,8 +86,10 @@ async def list_topics(metadata: MetadataReader) -> list[TopicRecord]:
 class TopicStates:
     """Reads topics. Keeps what it has read of journals, so that each entry's head is read once for all partitions.
 
-    `wants`: the topics that will be asked for; each partition by one caller at a time. All methods raise
-    `UnknownTopicError`, also for a partition that the topic does not have, `StoreError` and `CorruptDataError`.
+    What is returned is of one topic: its record is read again at the end, since a topic may be deleted and created
+    again at any time, and partitions' records are found by its name. `wants`: the topics that will be asked for; each
+    partition by one caller at a time. All methods raise `UnknownTopicError`, also for a partition that the topic does
+    not have, `TopicReplacedError`, `StoreError` and `CorruptDataError`.
     """
 
     def __init__(
@@ -106,21 +110,43 @@ class TopicStates:
         topic: str,
         partitions: Sequence[int] | None = None,
         needed: Mapping[int, int] | None = None,
+        *,
+        topic_id: UUID | None = None,
     ) -> TopicLog:
-        """The topic as it is now; `partitions` None for all of them. `needed`: see `partitions`."""
-        record, wanted = await _find_topic(self._metadata, topic, partitions)
-        logs = await self.partitions(topic, wanted, needed)
+        """The topic as it is now; `partitions` None for all of them. `needed`: see `partitions`.
+
+        `topic_id`: it must be the topic with this id, as far as the caller knows one.
+        """
+        record, wanted = await _find_topic(self._metadata, topic, partitions, topic_id)
+        logs = await self.partitions(topic, wanted, needed, topic_id=record.topic_id)
         return TopicLog(topic=topic, topic_id=record.topic_id, partitions=tuple(logs))
 
     async def partitions(
-        self, topic: str, partitions: Sequence[int], needed: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        partitions: Sequence[int],
+        needed: Mapping[int, int] | None = None,
+        *,
+        topic_id: UUID,
     ) -> list[PartitionLog]:
         """The partitions as they are now, in this order: all that was acknowledged, unless the freshness is less.
 
         `needed`: all is wanted before these offsets, by partition, and no more. A journal is read only for a
-        partition whose record ends earlier, whatever the freshness.
+        partition whose record ends earlier, whatever the freshness. `topic_id`: of the topic as it was read before.
         """
 
+        try:
+            logs = await self._logs(topic, topic_id, partitions, needed)
+        except (UnknownTopicError, ObjectNotFoundError):
+            # The records of another topic may have fewer partitions, or name objects that went with the topic.
+            await _find_topic(self._metadata, topic, (), topic_id)
+            raise
+        await _find_topic(self._metadata, topic, (), topic_id)
+        return logs
+
+    async def _logs(
+        self, topic: str, topic_id: UUID, partitions: Sequence[int], needed: Mapping[int, int] | None
+    ) -> list[PartitionLog]:
         async def records(some: Sequence[int]) -> dict[int, Versioned]:
             if needed is None and self._freshness is Freshness.PUBLISHED:
                 return self._complete(topic, some, await self._published(topic, some))
@@ -134,7 +160,7 @@ class TopicStates:
             while True:
                 try:
                     checkpoint = await _read_checkpoint(self._objects, record.checkpoint_key)
-                    return _log_of(topic, partition, record, checkpoint)
+                    return _log_of(topic, topic_id, partition, record, checkpoint)
                 except ObjectNotFoundError:
                     # Replaced by a newer one and deleted since the record was read; the newer record names that.
                     last_revision = revision
@@ -145,22 +171,33 @@ class TopicStates:
         return await map_bounded(read, partitions, _CONCURRENCY)
 
     async def ends(
-        self, topic: str, partitions: Sequence[int] | None = None, known: Mapping[int, int] | None = None
+        self,
+        topic: str,
+        partitions: Sequence[int] | None = None,
+        known: Mapping[int, int] | None = None,
+        *,
+        topic_id: UUID | None = None,
+        followed: set[str] | None = None,
     ) -> list[PartitionEnds]:
         """Start and end of the topic's partitions now, for callers that poll.
 
         No object is read but the heads of new entries, once their leader has reported them. `known`: offsets that
-        were ends before.
+        were ends before. `topic_id`: as for `topic`. `followed`: what leaders have not reported is wanted, too, as it
+        was when the set was empty: the journals that were read so far, for calls for one topic after another.
         """
-        _, wanted = await _find_topic(self._metadata, topic, partitions)
+        before, wanted = await _find_topic(self._metadata, topic, partitions, topic_id)
         if self._freshness is Freshness.PUBLISHED:
-            found = await self._states.read_all(topic, wanted)
+            found = await self._states.read_all(
+                topic, wanted, beyond_progress=followed is not None, followed=followed
+            )
         else:
             found = await self._states.records(topic, wanted)
         found = self._complete(topic, wanted, await self._up_to(topic, found, known or {}))
+        await _find_topic(self._metadata, topic, (), before.topic_id)
         return [
             PartitionEnds(
                 topic=topic,
+                topic_id=before.topic_id,
                 partition=partition,
                 log_start_offset=record.log_start_offset,
                 log_end_offset=record.log_end_offset,
@@ -188,7 +225,9 @@ class TopicStates:
         return {partition: found[partition] for partition in partitions}
 
 
-def _log_of(topic: str, partition: int, record: PartitionRecord, checkpoint: Checkpoint) -> PartitionLog:
+def _log_of(
+    topic: str, topic_id: UUID, partition: int, record: PartitionRecord, checkpoint: Checkpoint
+) -> PartitionLog:
     references = tuple(
         reference
         for reference in (*checkpoint.segments, *record.segments)
@@ -196,6 +235,7 @@ def _log_of(topic: str, partition: int, record: PartitionRecord, checkpoint: Che
     )
     return PartitionLog(
         topic=topic,
+        topic_id=topic_id,
         partition=partition,
         log_start_offset=record.log_start_offset,
         log_end_offset=record.log_end_offset,
@@ -205,13 +245,15 @@ def _log_of(topic: str, partition: int, record: PartitionRecord, checkpoint: Che
 
 
 async def _find_topic(
-    metadata: MetadataReader, topic: str, partitions: Sequence[int] | None
+    metadata: MetadataReader, topic: str, partitions: Sequence[int] | None, topic_id: UUID | None = None
 ) -> tuple[TopicRecord, list[int]]:
-    """The topic's record, and the wanted partitions."""
+    """The topic's record, and the wanted partitions. `topic_id`: the id that it must have, if one is known."""
     held = await metadata.get(keys.topic(topic))
     record = None if held is None else decode_topic_record(held.key, held.value)
     if record is None or record.state is not TopicState.ACTIVE:
         raise UnknownTopicError(f"there is no topic {topic!r} in the metadata store")
+    if topic_id is not None and record.topic_id != topic_id:
+        raise TopicReplacedError(topic, topic_id, record.topic_id)
     for partition in partitions or ():
         if not 0 <= partition < record.partition_count:
             raise UnknownTopicError(

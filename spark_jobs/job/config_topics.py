@@ -9,9 +9,9 @@ from kafscale.lake.events import ExportEvents
 from kafscale.lake.round_topics import RoundTopics
 from kafscale.lake.table_names import Tables, tables_of
 from kafscale.metadata.model import TopicRecord
-from spark_jobs.cli_options import chosen_topics
 from spark_jobs.job.config_values import values_by_config
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
+from spark_jobs.job.topics import ExportTopics
 
 Known = Callable[[], Sequence[TopicRecord]]
 """All topics that there are now. Raises `StoreError`."""
@@ -23,6 +23,10 @@ OptionsOf = Callable[[Tables], TopicOptions]
 class JobTopics(Protocol):
     """The topics of a job."""
 
+    def wants(self, topic: str) -> bool:
+        """True for a topic that is, or may become, one of the job."""
+        ...
+
     def tables(self) -> Mapping[str, Tables]:
         """The tables of the topics, or without a topic those of an example, for the catalogs that they need."""
         ...
@@ -33,29 +37,16 @@ class JobTopics(Protocol):
 
 
 def job_topics(
-    command: ExportCommand, known: Known, options_of: OptionsOf, events: ExportEvents
+    command: ExportCommand,
+    known: Known,
+    options_of: OptionsOf,
+    events: ExportEvents,
+    say: Callable[[str], None],
 ) -> JobTopics:
     """The topics of the command. Raises `SettingError` for options that are not legal, `StoreError`."""
     if command.config_options.by_config:
         return ConfigTopics(command, known, options_of, events)
-    topics = chosen_topics(command.topics, command.topic_pattern, lambda: [one.name for one in known()])
-    return _FixedTopics(tables_of(topics, command.table, command.dead_letter_table), options_of)
-
-
-class _FixedTopics:
-    """The same topics in every round."""
-
-    def __init__(self, tables: Mapping[str, Tables], options_of: OptionsOf) -> None:
-        self._tables = tables
-        self._options = {topic: options_of(names) for topic, names in tables.items()}
-
-    def tables(self) -> Mapping[str, Tables]:
-        """See `JobTopics`."""
-        return self._tables
-
-    def of_round(self) -> Mapping[str, TopicOptions]:
-        """See `JobTopics`."""
-        return self._options
+    return ExportTopics(command, lambda: [one.name for one in known()], options_of, events, say)
 
 
 class ConfigTopics:

@@ -20,17 +20,22 @@ from kafscale.lake.report import ExportReport
 from kafscale.lake.routes import RouteKind, check_routes
 from kafscale.lake.stop_signals import stopped_by_signals
 from kafscale.lake.table_names import Tables, names_of
+from kafscale.lake.topic_points import check_named_topics
 from kafscale.reader.topic_state import list_topics
 from spark_jobs.cli_options import session_options
+from spark_jobs.decoding.check import check_values
 from spark_jobs.decoding.options import ValueFormat
-from spark_jobs.job.config_topics import job_topics
+from spark_jobs.job.config_topics import JobTopics, job_topics
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
+from spark_jobs.job.idle_topics import IdleTopics
 from spark_jobs.job.records import records_of
 from spark_jobs.job.run import ExportRun, RunOptions
+from spark_jobs.job.spark_table import known_state
 from spark_jobs.job.topic_schemas import TopicSchemas, opened_registry
 from spark_jobs.registry_options import RegistryOptions
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
+from spark_jobs.tables.layout import check_terms
 from spark_jobs.tables.maintenance import Maintenance
 from spark_jobs.tables.table_options import TableOptions
 
@@ -55,7 +60,9 @@ def run_export(command: ExportCommand) -> bool:
             lambda: stores.run(lambda metadata, _: list_topics(metadata)),
             functools.partial(_topic_options, command),
             events,
+            say,
         )
+        _check_options(command, topics)
         _check_routes(command, topics.tables())
         registry = stack.enter_context(opened_registry(_used_registry(command), command.settings))
         spark = open_session(
@@ -68,6 +75,8 @@ def run_export(command: ExportCommand) -> bool:
         )
         if command.metrics_addr is not None:
             stack.enter_context(served_metrics(metrics, command.metrics_addr))
+        if command.registry is None:
+            check_values(spark, command.values)
         run = ExportRun(
             spark,
             RunOptions(
@@ -77,10 +86,11 @@ def run_export(command: ExportCommand) -> bool:
                 maintenance=_maintenance(command),
             ),
             hold=functools.partial(_hold, command),
-            records_of=functools.partial(records_of, spark, command.settings),
+            records_of=lambda held: records_of(spark, command.settings, held.topic, lambda: held.topic_id),
             events=events,
             say=say,
             schemas_of=functools.partial(_schemas_of, spark, registry, command),
+            idle=_idle_topics(command, spark, stores, topics, events),
         )
         stack.enter_context(stopped_by_signals(run.stop, say))
         succeeded = run.run()
@@ -133,6 +143,24 @@ def _schemas_of(
     if registry is None or command.registry is None:
         return None
     return TopicSchemas(spark, topic, registry, command.registry, check, stopping)
+
+
+def _check_options(command: ExportCommand, topics: JobTopics) -> None:
+    """Raise `SettingError` for options that are not legal, also if there will be nothing to export."""
+    first, until = command.backfill or (None, None)
+    points = {"--starting-offsets": command.start, "--backfill-from": first, "--backfill-until": until}
+    check_named_topics(points, topics.wants)
+    check_terms(command.partition_by, command.sort_by)
+
+
+def _idle_topics(
+    command: ExportCommand, spark: SparkSession, stores: StoreAccess, topics: JobTopics, events: EveryListener
+) -> IdleTopics | None:
+    """None for a backfill, and for a replay of dead letters: they are not of what is new."""
+    if command.backfill is not None or command.replays_dead_letters:
+        return None
+    read = functools.partial(known_state, spark)
+    return IdleTopics(stores, command.settings, command.freshness, topics.wants, read, events)
 
 
 def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
+from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -32,8 +33,13 @@ def _as_text(value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def records_of(spark: SparkSession, settings: Settings, topic: str) -> OpenRecords:
-    """Opens the records of a topic, batch by batch."""
+def records_of(
+    spark: SparkSession, settings: Settings, topic: str, topic_id: Callable[[], UUID]
+) -> OpenRecords:
+    """Opens the records of a topic, batch by batch; those of another topic of its name are an error.
+
+    `topic_id`: of the topic as it was planned.
+    """
     options = store_options(settings)
 
     def open_records(ranges: Mapping[int, Range]) -> DataFrame:
@@ -46,6 +52,7 @@ def records_of(spark: SparkSession, settings: Settings, topic: str) -> OpenRecor
             {
                 **options,
                 "assign": json.dumps({topic: sorted(ranges)}),
+                "topicIds": json.dumps({topic: str(topic_id())}),
                 "startingOffsets": json.dumps({topic: firsts}),
                 "endingOffsets": json.dumps({topic: followings}),
             },

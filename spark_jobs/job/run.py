@@ -15,6 +15,7 @@ from kafscale.lake.held_export import HeldExport
 from kafscale.lake.topic_export import TopicExport
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.export_options import TopicOptions
+from spark_jobs.job.idle_topics import IdleTopics
 from spark_jobs.job.replay import DeadLetterReplay, complete_replays
 from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
 from spark_jobs.job.spark_table import SparkTable
@@ -51,11 +52,13 @@ class ExportRun:
         spark: SparkSession,
         options: RunOptions,
         hold: Hold,
-        records_of: Callable[[str], OpenRecords],
+        records_of: Callable[[HeldExport], OpenRecords],
         events: ExportEvents,
         say: Callable[[str], None],
         schemas_of: SchemasOf = lambda topic, check, stopping: None,
+        idle: IdleTopics | None = None,
     ) -> None:
+        self._idle = idle
         self._spark = spark
         self._options = options
         self._hold = hold
@@ -86,12 +89,17 @@ class ExportRun:
     def _round(self) -> bool:
         succeeded = True
         topics = self._options.topics()
+        idle = self._idle_topics(topics)
         for topic, options in topics.items():
             if self._is_stopping:
                 break
+            if idle is not None and idle.is_idle(topic, options.table):
+                continue
             try:
                 with self._hold(topic, options.table) as held:
                     self._export(topic, options, held)
+                if idle is not None and not self._is_stopping:
+                    idle.finished(topic, options.table)
             except KafscaleError as problem:
                 succeeded = False
                 self._events.topic_failed(topic, problem)
@@ -101,11 +109,18 @@ class ExportRun:
                 self._events.topic_failed(topic, short_message(problem))
         return succeeded
 
+    def _idle_topics(self, topics: Mapping[str, TopicOptions]) -> IdleTopics | None:
+        """None if each topic has to be looked after: what is maintained may have nothing new."""
+        if self._idle is None or self._options.maintenance.is_wanted:
+            return None
+        self._idle.begin_round(topics)
+        return self._idle
+
     def _export(self, topic: str, options: TopicOptions, held: HeldExport) -> None:
         stopping = lambda: self._is_stopping  # noqa: E731
         schemas = self._schemas_of(topic, held.check, stopping)
         written = SparkTable(
-            self._spark, topic, options, self._records_of(topic), held.check, self._events, schemas
+            self._spark, topic, options, self._records_of(held), held.check, self._events, schemas
         )
         try:
             if self._options.replays_dead_letters:
@@ -117,6 +132,8 @@ class ExportRun:
             with contextlib.suppress(ExportLeaseLostError):
                 held.failed(short_message(problem))
             raise
+        if not self._options.maintenance.is_wanted:
+            return
         for table in (
             options.table,
             options.dead_letter_table,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from pyspark.sql import SparkSession
 
+from kafscale.errors import KafscaleError
 from kafscale.lake.batch_plan import BatchPlan
 from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
@@ -11,6 +12,7 @@ from kafscale.lake.export_state import ExportState
 from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.routed_write import RoutedWriter
+from spark_jobs.job.spark_errors import SPARK_ERRORS
 from spark_jobs.job.spark_progress import reported_while_running
 from spark_jobs.job.topic_schemas import TopicSchemas
 from spark_jobs.tables.iceberg_table import schema_of_table
@@ -55,3 +57,11 @@ class SparkTable:
         publish(self._spark, self._options.table, written.staged, before, after)
         self._budget.spend(written.dead_letters)
         self._spark.catalog.refreshTable(quoted(self._options.table))
+
+
+def known_state(spark: SparkSession, table: str, topic: str) -> ExportState | None:
+    """The export state of a topic in a table, None if it cannot be read: an export of the topic says why."""
+    try:
+        return read_state(spark, table, topic)
+    except (KafscaleError, *SPARK_ERRORS):
+        return None

@@ -6,12 +6,13 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterator
+from uuid import UUID
 
 import click
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType
 
-from kafscale.errors import KafscaleError, SettingError
+from kafscale.errors import KafscaleError, SettingError, TopicReplacedError
 from kafscale.lake.reconciling.comparison import Comparison
 from kafscale.lake.reconciling.report import as_fields, as_text
 from kafscale.lake.registry.schemas import RegistrySchemas
@@ -36,7 +37,7 @@ from spark_jobs.source.store_access import StoreAccess
 
 
 class ReconcileFailedError(KafscaleError):
-    """Spark could not read one of the sides; the message is the reason that it gives."""
+    """One of the sides could not be read; the message is the reason."""
 
 
 def run_reconcile(command: ReconcileCommand) -> bool:
@@ -82,9 +83,18 @@ def _reconcile(
     decode: Callable[[DataFrame, DataType | None], DataFrame],
     say: Callable[[str], None],
 ) -> Comparison:
+    topic_ids: list[UUID] = []
+
+    def read_log() -> TopicLog:
+        """From the second time on of the same topic as the first time."""
+        known = topic_ids[0] if topic_ids else None
+        log = stores.run(functools.partial(_read_topic, command.settings.s3_namespace, topic, known))
+        topic_ids[:] = [log.topic_id]
+        return log
+
     reader = TopicReader(
-        log=lambda: stores.run(functools.partial(_read_topic, command.settings.s3_namespace, topic)),
-        records=records_of(spark, command.settings, topic),
+        log=read_log,
+        records=records_of(spark, command.settings, topic, lambda: topic_ids[0]),
         decode=decode,
     )
     options = ReconcileOptions(
@@ -97,6 +107,8 @@ def _reconcile(
     )
     try:
         return Reconciler(spark, options, reader, say).run()
+    except TopicReplacedError as problem:
+        raise ReconcileFailedError(str(problem)) from problem
     except UnknownTopicError as problem:
         raise SettingError(f"--topic {topic!r} is not legal: {problem}") from None
     except SPARK_ERRORS as problem:
@@ -104,9 +116,10 @@ def _reconcile(
 
 
 async def _read_topic(
-    namespace: str, topic: str, metadata: MetadataReader, objects: ListingReader
+    namespace: str, topic: str, topic_id: UUID | None, metadata: MetadataReader, objects: ListingReader
 ) -> TopicLog:
-    return await TopicStates(metadata, objects, namespace, wants=lambda one: one == topic).topic(topic)
+    states = TopicStates(metadata, objects, namespace, wants=topic.__eq__)
+    return await states.topic(topic, topic_id=topic_id)
 
 
 def _values_of(

@@ -194,16 +194,22 @@ def limit_positions(
 
     Like Spark's Kafka source: a partition with records gives at least one offset, so that none starves.
     """
-    begins = {key: max(starts.get(key, 0), logs[key].log_start_offset) for key in latest}
-    waiting = {key: max(0, end - begins[key]) for key, end in latest.items()}
+    waiting = waiting_offsets(starts, latest, logs)
     total = sum(waiting.values())
     if total <= max_offsets:
         return dict(latest)
     ends: dict[PartitionKey, int] = {}
     for key, end in latest.items():
         share = max(1, max_offsets * waiting[key] // total)
-        ends[key] = min(end, begins[key] + share) if waiting[key] else end
+        ends[key] = min(end, end - waiting[key] + share) if waiting[key] else end
     return ends
+
+
+def waiting_offsets(starts: Positions, latest: Positions, logs: Bounds) -> dict[PartitionKey, int]:
+    """How many offsets there are to read of each partition."""
+    return {
+        key: max(0, end - max(starts.get(key, 0), logs[key].log_start_offset)) for key, end in latest.items()
+    }
 
 
 def _check_complete(

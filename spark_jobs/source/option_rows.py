@@ -40,8 +40,12 @@ STARTING_OFFSETS_BY_TIMESTAMP = "startingOffsetsByTimestamp"
 ENDING_OFFSETS_BY_TIMESTAMP = "endingOffsetsByTimestamp"
 TIMESTAMP_STRATEGY = "startingOffsetsByTimestampStrategy"
 MIN_PARTITIONS, MAX_OFFSETS_PER_TRIGGER = "minPartitions", "maxOffsetsPerTrigger"
+MIN_OFFSETS_PER_TRIGGER, MAX_TRIGGER_DELAY = "minOffsetsPerTrigger", "maxTriggerDelay"
+AVAILABLE_NOW = "availableNow"
 FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, SPLIT_BYTES = "failOnDataLoss", "includeHeaders", "splitBytes"
 FRESHNESS = "freshness"
+
+TOPIC_IDS = "topicIds"
 
 WHICH_TOPICS = (SUBSCRIBE, SUBSCRIBE_PATTERN, ASSIGN)
 STARTING = (STARTING_OFFSETS, STARTING_TIMESTAMP, STARTING_OFFSETS_BY_TIMESTAMP)
@@ -68,6 +72,13 @@ SOURCE_OPTIONS: tuple[OptionRow, ...] = (
         legal='JSON such as {"events":[0,1]}',
         default=_ONE_OF_TOPICS,
         meaning="These partitions and no others.",
+    ),
+    OptionRow(
+        name=TOPIC_IDS,
+        legal='JSON such as {"events":"b2c1f1e6-7d0c-4b57-9d4f-0a8f6a3c1f10"}',
+        default="none: the topics that there are",
+        meaning="The ids that topics must have. For another topic of the name a batch fails, and a stream has "
+        "lost its topic.",
     ),
     OptionRow(
         name=STARTING_OFFSETS,
@@ -131,6 +142,27 @@ SOURCE_OPTIONS: tuple[OptionRow, ...] = (
         meaning="How many offsets a micro-batch takes, spread over the partitions in proportion to what waits there.",
     ),
     OptionRow(
+        name=MIN_OFFSETS_PER_TRIGGER,
+        legal="a whole number from 1",
+        default="none",
+        queries=STREAMING,
+        meaning="A micro-batch waits until there are so many offsets; the first one of a query does not.",
+    ),
+    OptionRow(
+        name=MAX_TRIGGER_DELAY,
+        legal="a time such as 500ms, 30s, 15m or 1h",
+        default="15m",
+        queries=STREAMING,
+        meaning="How long after the last micro-batch fewer offsets than minOffsetsPerTrigger are enough.",
+    ),
+    OptionRow(
+        name=AVAILABLE_NOW,
+        legal="true or false",
+        default="false",
+        queries=STREAMING,
+        meaning="Whether the stream ends at what there is when the query starts, for run_available_now.",
+    ),
+    OptionRow(
         name=MIN_PARTITIONS,
         legal="a whole number from 1",
         default="as many as splits",
@@ -168,8 +200,6 @@ REFUSED: dict[str, str] = {
     "kafkaConsumer.pollTimeoutMs": "no Kafka client takes part; the stores' own time limits hold",
     "fetchOffset.numRetries": "no Kafka client takes part; the stores' clients retry by themselves",
     "fetchOffset.retryIntervalMs": "no Kafka client takes part; the stores' clients retry by themselves",
-    "minOffsetsPerTrigger": "give the stream a trigger with a processing time instead",
-    "maxTriggerDelay": "give the stream a trigger with a processing time instead",
     "maxRecordsPerPartition": f"{SPLIT_BYTES} says how much one task reads",
     "topic": f"say with {SUBSCRIBE} which topics to read; nothing is written with this format",
     "path": f"load() takes no path: say with {SUBSCRIBE} which topics to read",

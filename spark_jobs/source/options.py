@@ -3,9 +3,10 @@
 import difflib
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
+from uuid import UUID
 
 from kafscale.lake.offset_points import (
     EARLIEST_OFFSET,
@@ -18,6 +19,7 @@ from kafscale.lake.offset_points import (
     parse_offsets,
     parse_timestamp,
     parse_timestamps,
+    parse_topic_ids,
 )
 from kafscale.reader.splits import DEFAULT_SPLIT_BYTES
 from kafscale.reader.topic_state import Freshness
@@ -25,13 +27,12 @@ from kafscale.settings.broker import PREFIX, SETTINGS, Settings, load_settings, 
 from kafscale.settings.kinds import Kind, boolean, integer, size
 from spark_jobs.source import option_rows as names
 from spark_jobs.source.option_rows import SOURCE_OPTIONS, STORE_OPTIONS
+from spark_jobs.source.trigger_options import TriggerOptions, parse_trigger, require_none
 
 T = TypeVar("T")
 
 _MAX_INT32 = 2**31 - 1
-_MAX_INT64 = 2**63 - 1
 _POSITIVE = integer(1, _MAX_INT32)
-_POSITIVE_LONG = integer(1, _MAX_INT64)
 _SPLIT_SIZE = size(64 * 2**10, 2**50)
 
 
@@ -64,7 +65,7 @@ class SourceOptions:
     """The options of one query, apart from where the stores are.
 
     `starting` and `ending`: None if not given. `latest_without_match`: a partition without a record as new as its
-    starting time starts at its end instead of failing the query.
+    starting time starts at its end instead of failing the query. `topic_ids`: those that topics must have.
     """
 
     subscription: Subscription
@@ -72,11 +73,12 @@ class SourceOptions:
     ending: OffsetPoint | None = None
     latest_without_match: bool = False
     min_partitions: int | None = None
-    max_offsets_per_trigger: int | None = None
+    trigger: TriggerOptions = field(default_factory=TriggerOptions)
     fail_on_data_loss: bool = True
     include_headers: bool = True
     split_bytes: int = DEFAULT_SPLIT_BYTES
     freshness: Freshness = Freshness.PUBLISHED
+    topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
 def settings_of(options: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
@@ -138,11 +140,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         ending=_point(given, names.ENDING),
         latest_without_match=_strategy(given) == "latest",
         min_partitions=_value(given, names.MIN_PARTITIONS, _POSITIVE),
-        max_offsets_per_trigger=_value(given, names.MAX_OFFSETS_PER_TRIGGER, _POSITIVE_LONG),
+        trigger=parse_trigger(given),
         fail_on_data_loss=True if fail_on_data_loss is None else fail_on_data_loss,
         include_headers=True if include_headers is None else include_headers,
         split_bytes=DEFAULT_SPLIT_BYTES if split_bytes is None else split_bytes,
         freshness=_freshness(given),
+        topic_ids=_topic_ids(given),
     )
 
 
@@ -160,10 +163,7 @@ def batch_points(options: SourceOptions) -> tuple[OffsetPoint, OffsetPoint]:
             f"option {names.ENDING_OFFSETS} cannot be earliest (or -2), which would read nothing: give latest, an "
             "offset or a timestamp"
         )
-    if options.max_offsets_per_trigger is not None:
-        raise SourceOptionError(
-            f"option {names.MAX_OFFSETS_PER_TRIGGER} is legal in a stream only: a batch reads all of its range"
-        )
+    require_none(options.trigger)
     return starting, ending
 
 
@@ -171,7 +171,8 @@ def stream_start(options: SourceOptions) -> OffsetPoint:
     """The start of a new stream. Raises `SourceOptionError` for points that are legal for batches only."""
     if options.ending is not None:
         raise SourceOptionError(
-            f"a stream has no end: {_listed(names.ENDING)} are legal in a batch only; use spark.read for a range"
+            f"a stream has no end: {_listed(names.ENDING)} are legal in a batch only; use spark.read for a range, or "
+            f"{names.AVAILABLE_NOW} for what there is now"
         )
     return LogEdge.LATEST if options.starting is None else options.starting
 
@@ -252,6 +253,11 @@ def _strategy(given: Mapping[str, str]) -> str:
             f"option {names.TIMESTAMP_STRATEGY}={text!r} is not legal: it must be error or latest"
         )
     return text.strip().lower()
+
+
+def _topic_ids(given: Mapping[str, str]) -> Mapping[str, UUID]:
+    text = given.get(names.TOPIC_IDS.lower())
+    return {} if text is None else parse_topic_ids(names.TOPIC_IDS, text)
 
 
 def _freshness(given: Mapping[str, str]) -> Freshness:

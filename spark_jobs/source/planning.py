@@ -89,13 +89,12 @@ class Planner:
     async def logs(self) -> Logs:
         """The partitions that the query subscribes to, as they are now, up to its end at least.
 
-        Raises `UnknownTopicError` for a topic or partition that is named and not there.
+        Raises `UnknownTopicError` for a topic or partition that is named and not there, `TopicReplacedError`.
         """
         needed = needed_by(self.options)
 
         async def logs(item: Subscribed) -> Sequence[PartitionLog]:
-            topic, partitions = item
-            return (await self.states.topic(topic, partitions, _of_topic(needed, topic))).partitions
+            return await self._logs_of(item, needed)
 
         found = await map_bounded(logs, (await self._subscribed()).items(), _TOPICS_AT_ONCE)
         return logs_by_key(log for logs in found for log in logs)
@@ -107,10 +106,15 @@ class Planner:
         """
 
         async def logs(item: Subscribed) -> Sequence[PartitionLog]:
-            topic, partitions = item
-            return (await self.states.topic(topic, partitions, _of_topic(needed, topic))).partitions
+            return await self._logs_of(item, needed)
 
         return logs_by_key(await self._left(logs))
+
+    async def _logs_of(self, item: Subscribed, needed: Positions | None) -> Sequence[PartitionLog]:
+        topic, partitions = item
+        topic_id = self.options.topic_ids.get(topic)
+        found = await self.states.topic(topic, partitions, _of_topic(needed, topic), topic_id=topic_id)
+        return found.partitions
 
     async def ends_left(self, starts: Positions) -> Mapping[PartitionKey, PartitionEnds]:
         """Starts and ends of the partitions of a running stream, which has read them up to `starts`.
@@ -120,7 +124,8 @@ class Planner:
 
         async def ends(item: Subscribed) -> Sequence[PartitionEnds]:
             topic, partitions = item
-            return await self.states.ends(topic, partitions, _of_topic(starts, topic))
+            topic_id = self.options.topic_ids.get(topic)
+            return await self.states.ends(topic, partitions, _of_topic(starts, topic), topic_id=topic_id)
 
         return logs_by_key(await self._left(ends))
 

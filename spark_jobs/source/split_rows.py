@@ -11,7 +11,7 @@ from kafscale.objects.object_store import ListingReader
 from kafscale.reader.replanning import ExpiredRangeError
 from kafscale.reader.shared_splits import UNDIVIDED_BYTES, AnySplit, divide, parts_of
 from kafscale.reader.splits import plan_pieces
-from kafscale.reader.topic_state import TopicStates
+from kafscale.reader.topic_state import TopicStates, UnknownTopicError
 from kafscale.settings.broker import Settings
 from spark_jobs.source.options import SourceOptions
 from spark_jobs.source.python_worker import spare_work_between_tasks
@@ -75,14 +75,16 @@ def _ends_of(batch: pa.RecordBatch) -> dict[int, int]:
 
 
 def _rest_of(settings: Settings, split: AnySplit, positions: Mapping[int, int]) -> list[AnySplit]:
-    """The rest of the split from the positions on, as the logs are now."""
+    """The rest of the split from the positions on, as the logs are now; none if the topic is gone."""
     parts = {part.partition: part for part in parts_of(split)}
+
+    topic_id = parts_of(split)[0].topic_id
 
     async def plan(metadata: MetadataReader, objects: ListingReader) -> list[AnySplit]:
         needed = {partition: part.next_offset for partition, part in parts.items()}
         states = TopicStates(metadata, objects, settings.s3_namespace)
         planned = []
-        for log in await states.partitions(split.topic, list(parts), needed):
+        for log in await states.partitions(split.topic, list(parts), needed, topic_id=topic_id):
             first_offset = max(positions[log.partition], log.log_start_offset)
             next_offset = needed[log.partition]
             planned.append(
@@ -93,5 +95,7 @@ def _rest_of(settings: Settings, split: AnySplit, positions: Mapping[int, int]) 
     stores = StoreAccess(settings)
     try:
         return stores.run(plan)
+    except UnknownTopicError:
+        return []
     finally:
         stores.close()

@@ -28,9 +28,28 @@ def jvm_of(spark: SparkSession) -> Any:
     return context._jvm
 
 
-def as_mapping(java_map: Any) -> dict[str, str]:
+class JavaTexts(Mapping[str, str]):
+    """A Java map of texts. A look-up is one call of the JVM; to go through all takes several for each."""
+
+    def __init__(self, java_map: Any) -> None:
+        self._map = java_map
+
+    def __getitem__(self, name: str) -> str:
+        found = self._map.get(name)
+        if found is None:
+            raise KeyError(name)
+        return str(found)
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(name) for name in self._map)
+
+    def __len__(self) -> int:
+        return int(self._map.size())
+
+
+def as_mapping(java_map: Any) -> Mapping[str, str]:
     """A Java map of texts."""
-    return {str(name): str(java_map[name]) for name in java_map}
+    return JavaTexts(java_map)
 
 
 def ancestor_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:

@@ -10,12 +10,12 @@ from kafscale.lake.layout_terms import parse_term
 _SORT = re.compile(r"(.*?)(?:\s+(asc|desc))?(?:\s+nulls\s+(first|last))?", re.IGNORECASE)
 
 
-def partition_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
+def partition_terms(terms: Sequence[str], columns: Collection[str] | None) -> list[str]:
     """The terms in Iceberg's SQL. Raises `SettingError`, also for a column that the table will not have."""
     return [_term("--partition-by", term, columns) for term in terms]
 
 
-def sort_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
+def sort_terms(terms: Sequence[str], columns: Collection[str] | None) -> list[str]:
     """The terms of a sort order: each may be followed by asc or desc, and nulls first or nulls last."""
     written = []
     for term in terms:
@@ -27,7 +27,13 @@ def sort_terms(terms: Sequence[str], columns: Collection[str]) -> list[str]:
     return written
 
 
-def _term(option: str, text: str, columns: Collection[str]) -> str:
+def check_terms(partitions: Sequence[str], order: Sequence[str]) -> None:
+    """Raise `SettingError` for terms that no table can have, whatever its columns."""
+    partition_terms(partitions, None)
+    sort_terms(order, None)
+
+
+def _term(option: str, text: str, columns: Collection[str] | None) -> str:
     term = parse_term(option, text, columns)
     column = quoted(term.column)
     if term.transform == "identity":

@@ -21,6 +21,11 @@ class Maintenance:
     target_file_bytes: int = 512 * _MIB
     expire_older_than_sec: int | None = None
 
+    @property
+    def is_wanted(self) -> bool:
+        """True if there is something to do, also for a table that nothing was exported into."""
+        return self.compacts or self.expire_older_than_sec is not None
+
 
 def maintain(spark: SparkSession, table: str, wanted: Maintenance) -> list[str]:
     """Do it; returns a line for each step. Raises Spark's errors: the exported rows are safe all the same."""

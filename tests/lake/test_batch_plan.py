@@ -46,6 +46,7 @@ def partition_log(index: int, ends: list[int], *, start: int = 0, size_bytes: in
     ]
     return PartitionLog(
         topic=TOPIC,
+        topic_id=TOPIC_ID,
         partition=index,
         log_start_offset=start,
         log_end_offset=ends[-1] if ends else 0,
@@ -148,13 +149,16 @@ def test_batches_until_nothing_is_left(
 ) -> None:
     logs = [partition_log(index, some, size_bytes=200) for index, some in enumerate(partitions)]
     target = target_of_run(nothing_yet(), topic_log(*logs), dict.fromkeys(range(len(logs)), 0))
-    state, commits, held = nothing_yet(), 0, topic_log(*logs)
+    state, commits, held, turn = nothing_yet(), 0, topic_log(*logs), 0
     while True:
-        batch = plan_batch(target, state, held, gap_policy=policy, max_batch_bytes=max_batch_bytes)
+        batch = plan_batch(
+            target, state, held, gap_policy=policy, max_batch_bytes=max_batch_bytes, begins_at=turn
+        )
         if batch.is_empty:
             break
+        turn = batch.next_turn
         largest = max((one.size_bytes for log in logs for one in log.references), default=0)
-        assert batch.size_bytes <= max(max_batch_bytes, 0) + largest * len(batch.ranges)
+        assert batch.size_bytes <= max_batch_bytes + largest * len(batch.ranges)
         for partition, wanted in batch.ranges.items():
             assert not intersection((wanted,), state.done(partition))
         commits += 1

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 import pytest
 
 from kafscale.lake.events import EveryListener
-from kafscale.lake.report import ExportReport
+from kafscale.lake.report import ExportReport, progress_line
+from kafscale.lake.topic_tally import TopicTally
 
 
 class Clock:
@@ -34,6 +35,16 @@ class Told:
 @pytest.fixture
 def told() -> Told:
     return Told()
+
+
+def test_a_commit_without_room_for_all_partitions_says_so() -> None:
+    tally = TopicTally(topic="orders")
+    tally.start("lake.orders", {}, {0: 10, 1: 20, 2: 5})
+    tally.start_batch({0: (0, 10), 1: (0, 10)}, 0.0)
+    assert "2 of 3 partitions in this commit" in progress_line(tally, 1.0)
+    tally.commit_batch(20, 0, {0: 10, 1: 10, 2: 0}, {}, 1.0)
+    tally.start_batch({1: (10, 20), 2: (0, 5)}, 1.0)
+    assert "in this commit" not in progress_line(tally, 1.0)
 
 
 def test_progress_is_said_every_few_seconds_with_what_is_left(told: Told) -> None:

@@ -35,6 +35,7 @@ RANGES = st.lists(st.tuples(OFFSETS, OFFSETS), max_size=4).map(union)
 def log_of(log_start: int, log_end: int, partition: int = 0) -> PartitionLog:
     return PartitionLog(
         topic="events",
+        topic_id=UUID(TOPIC_ID),
         partition=partition,
         log_start_offset=log_start,
         log_end_offset=log_end,

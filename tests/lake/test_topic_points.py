@@ -15,7 +15,12 @@ LOG = TopicLog(
     topic_id=UUID(int=1),
     partitions=tuple(
         PartitionLog(
-            topic="orders", partition=index, log_start_offset=start, log_end_offset=end, references=()
+            topic="orders",
+            topic_id=UUID(int=1),
+            partition=index,
+            log_start_offset=start,
+            log_end_offset=end,
+            references=(),
         )
         for index, (start, end) in enumerate([(5, 20), (0, 10)])
     ),

@@ -2,6 +2,7 @@
 
 import pickle
 from collections import defaultdict
+from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,6 +34,7 @@ def planned(partition: int, *places: tuple[str, int, int]) -> PlannedPartition:
     ]
     log = PartitionLog(
         topic="events",
+        topic_id=UUID(int=1),
         partition=partition,
         log_start_offset=0,
         log_end_offset=10 * len(references),

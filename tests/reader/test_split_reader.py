@@ -253,7 +253,9 @@ def test_another_topic_of_the_name_is_not_read(topic: MemoryTopic, same_size: bo
     run(topic.stored.new_leader(0))
     topic.values.clear()
     topic.append_segments(8, 5 if same_size else 4)
-    with pytest.raises(ExpiredRangeError, match=r"the topic was deleted, there is another of its name$"):
+    with pytest.raises(
+        ExpiredRangeError, match=r"the topic was deleted, there is another of its name \(topic id"
+    ):
         topic.rows(split)
 
 
@@ -292,6 +294,15 @@ def test_batches_with_epochs_that_the_record_does_not_know(topic: MemoryTopic) -
     split = replace(topic.split(), epochs=(EpochStart(7, 0),))
     assert topic.read(split) == topic.values
     assert topic.metadata_uses == 1
+
+
+def test_where_epochs_prove_nothing_the_topics_id_is_compared(topic: MemoryTopic) -> None:
+    split = replace(topic.split(), epochs=(EpochStart(7, 0),))
+    with topic.batches(split) as found:
+        next(found)
+        run(topic.stored.recreate())
+        with pytest.raises(ExpiredRangeError, match="there is another of its name"):
+            list(found)
 
 
 # --- large segments

@@ -1,6 +1,7 @@
 """A range of offsets divided into splits: everything once, small segments together, large ones apart."""
 
 import pickle
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -35,6 +36,7 @@ def reference(base_offset: int, last_offset: int, size_bytes: int = 1000) -> Seg
 def log_of(*references: SegmentReference) -> PartitionLog:
     return PartitionLog(
         topic="events",
+        topic_id=UUID(int=1),
         partition=0,
         log_start_offset=0,
         log_end_offset=references[-1].last_offset + 1 if references else 0,

@@ -58,7 +58,7 @@ def look(
     async def search(topic: StoredTopic) -> Looked:
         objects = CountedReads(topic.objects)
         states = TopicStates(topic.metadata, objects, topic.namespace)
-        (log,) = await states.partitions(topic.topic, [0])
+        (log,) = (await states.topic(topic.topic, [0])).partitions
         if before is not None:
             await before(topic)
         timestamp_ms = FIRST_TIMESTAMP_MS + round(seconds * 1000)

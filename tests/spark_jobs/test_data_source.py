@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from kafscale.protocol.compression import Codec
+from spark_jobs.source.available_now import run_available_now
 from spark_jobs.source.data_source import register
 from tests.spark_jobs.support.sent_records import Sent, sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
@@ -176,7 +177,10 @@ def test_a_growing_topic_in_limited_steps_and_after_a_restart(
         assert seen.rows() == writer.rows()
         progress = query.lastProgress
         assert progress is not None
-        assert json.loads(progress.json)["sources"][0]["endOffset"] == {"events": {"0": 35, "1": 7}}
+        assert json.loads(progress.json)["sources"][0]["endOffset"] == {
+            "$topicIds": {"events": str(writer.topic_id())},
+            "events": {"0": 35, "1": 7},
+        }
     writer.append(0, sent(3))
     with streaming(spark, writer, seen, options) as query:
         query.processAllAvailable()
@@ -199,6 +203,42 @@ def test_what_is_available_once_and_again_after_a_failure(spark: SparkSession, w
     assert len(seen.rows()) == 3
     assert seen.rows() == [row for row in writer.rows() if row["partition"] == 0 and row["offset"] >= 35]
     assert len(writer.rows()) == writer_rows_before + 3
+
+
+def test_what_is_available_now_in_limited_steps(
+    spark: SparkSession, writer: TopicWriter, tmp_path: Path
+) -> None:
+    """The next query reads records that come while this one runs."""
+    seen = Batches()
+
+    def see(frame: DataFrame, batch_id: int) -> None:
+        seen(frame, batch_id)
+        writer.append(1, sent(1))
+
+    source = spark.readStream.format("kafscale").options(
+        dataDir=str(writer.settings.data_dir), subscribe="events", startingOffsets="earliest"
+    )
+    frame = source.options(maxOffsetsPerTrigger="25", availableNow="true").load()
+    sink = frame.writeStream.foreachBatch(see).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    available = writer.rows()
+    assert not with_a_worker(lambda: run_available_now(sink), seen).isActive
+    assert seen.rows() == available
+    assert sorted(len(batch) for batch in seen.by_id.values()) == [14, 24]
+    available = writer.rows()
+    with_a_worker(lambda: run_available_now(sink), seen)
+    assert seen.rows() == available
+
+
+def with_a_worker(run: Callable[[], StreamingQuery], seen: Batches) -> StreamingQuery:
+    """See `streaming`: the run again, if it ended before its source was there."""
+    before = len(seen.by_id)
+    for _ in range(WORKER_STARTS):
+        try:
+            return run()
+        except StreamingQueryException:
+            if len(seen.by_id) > before:
+                raise
+    return run()
 
 
 def test_an_end_is_refused_in_a_stream(spark: SparkSession, writer: TopicWriter) -> None:

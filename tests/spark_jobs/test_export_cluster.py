@@ -79,7 +79,8 @@ def test_segments_that_expire_during_a_read_are_named(
     with while_segments_are_read(stores.proxy, lambda: writer.move_log_start(0, 15)):
         refused = exporter.run()
     assert refused.exit_code == 1
-    assert "of partition 0 of topic 'events' are gone" in refused.output, refused.output
+    assert "expired before it was exported: events-0 offsets 0 to 14" in refused.output, refused.output
+    assert "run again with --on-expired record" in refused.output
     assert exporter.read().rows == []
     written = exporter.export("--on-expired", "record")
     there = [row for row in expected if row["partition"] == 1 or row["offset"] >= 15]
@@ -127,7 +128,7 @@ def test_slices_that_expire_during_a_read_are_named(
     with while_segments_are_read(stores.proxy, expire, pattern=SLICES):
         refused = exporter.run()
     assert refused.exit_code == 1
-    assert "of partition 0 of topic 'events' are gone" in refused.output, refused.output
+    assert "expired before it was exported: events-0 offsets 0 to 39" in refused.output, refused.output
     assert exporter.read().rows == []
     written = exporter.export("--on-expired", "record")
     there = [row for row in expected if row["partition"] == 1 or row["offset"] >= 40]

@@ -146,7 +146,7 @@ def test_a_stream_that_finds_nothing_new_reads_no_object(ahead: Ahead) -> None:
     assert stream.latestOffset() == end
     objects.with_name("away").rename(objects)
     ahead.flush(1)
-    assert positions_of(stream.latestOffset()) == positions_of(end) | {("events", 1): 25}
+    assert positions_of(stream.latestOffset()).positions == {**positions_of(end).positions, ("events", 1): 25}
     stream.stop()
 
 
@@ -169,5 +169,5 @@ def test_a_stream_of_records_reads_no_entry_to_find_its_end(ahead: Ahead) -> Non
     stream = stream_reader(ahead.writer.settings, startingOffsets="earliest", **CONSOLIDATED)
     objects = ahead.writer.settings.data_dir / "objects"
     objects.rename(objects.with_name("away"))
-    assert positions_of(stream.latestOffset()) == {("events", one): 15 for one in range(3)}
+    assert positions_of(stream.latestOffset()).positions == {("events", one): 15 for one in range(3)}
     stream.stop()

@@ -1,5 +1,7 @@
 """From points to offsets of each partition, what is lost on the way, and how a stream's limit is spread."""
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +32,12 @@ A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
 
 def log(key: PartitionKey, start: int, end: int) -> PartitionLog:
     return PartitionLog(
-        topic=key[0], partition=key[1], log_start_offset=start, log_end_offset=end, references=()
+        topic=key[0],
+        topic_id=UUID(int=1),
+        partition=key[1],
+        log_start_offset=start,
+        log_end_offset=end,
+        references=(),
     )
 
 

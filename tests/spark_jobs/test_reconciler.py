@@ -43,6 +43,7 @@ def log_of(*bounds: Range) -> TopicLog:
         partitions=tuple(
             PartitionLog(
                 topic=TOPIC,
+                topic_id=TOPIC_ID,
                 partition=partition,
                 log_start_offset=start,
                 log_end_offset=end,

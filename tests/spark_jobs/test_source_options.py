@@ -1,9 +1,11 @@
 """Options of `format("kafscale")`: what they mean, and that nothing is taken that would have no effect."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
+from kafscale.cluster.cluster_record import kafka_uuid_text
 from kafscale.errors import SettingError
 from kafscale.lake.offset_points import (
     LogEdge,
@@ -100,7 +102,7 @@ def test_the_rest() -> None:
         splitBytes="1MiB",
         startingOffsetsByTimestampStrategy="latest",
     )
-    assert (options.min_partitions, options.max_offsets_per_trigger) == (7, 99)
+    assert (options.min_partitions, options.trigger.max_offsets) == (7, 99)
     assert (options.fail_on_data_loss, options.split_bytes, options.latest_without_match) == (
         False,
         2**20,
@@ -133,6 +135,11 @@ def test_the_rest() -> None:
         ("endingOffsets", '"latest"'),
         ("minPartitions", "0"),
         ("maxOffsetsPerTrigger", "0"),
+        ("minOffsetsPerTrigger", "some"),
+        ("availableNow", "now"),
+        ("topicIds", '{"events":"7"}'),
+        ("topicIds", '{"events":7}'),
+        ("topicIds", "events"),
         ("failOnDataLoss", "maybe"),
         ("includeHeaders", "1"),
         ("splitBytes", "1"),
@@ -200,9 +207,46 @@ def test_a_batch_refuses_latest_start_earliest_end_and_triggers() -> None:
         {"endingOffsets": "earliest"},
         {"endingOffsets": '{"events":{"0":-2}}'},
         {"maxOffsetsPerTrigger": "5"},
+        {"minOffsetsPerTrigger": "5"},
+        {"availableNow": "true"},
     ):
         with pytest.raises(SourceOptionError, match=next(iter(options))):
             batch_points(parsed(**options))
+
+
+def test_ids_of_topics_in_both_forms() -> None:
+    topic_id = UUID("b2c1f1e6-7d0c-4b57-9d4f-0a8f6a3c1f10")
+    for text in (str(topic_id), kafka_uuid_text(topic_id)):
+        assert parsed(topicIds=f'{{"events":"{text}"}}').topic_ids == {"events": topic_id}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30), ("15 m", 900), ("2min", 120), ("1H", 3600), ("250", 0.25)],
+)
+def test_times_of_triggers_are_those_of_spark(text: str, seconds: float) -> None:
+    options = parsed(minOffsetsPerTrigger="10", maxTriggerDelay=text)
+    assert (options.trigger.min_offsets, options.trigger.max_delay_sec) == (10, seconds)
+    assert parsed(minOffsetsPerTrigger="10").trigger.max_delay_sec == 900
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (
+            {"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"},
+            "must not be more than maxOffsetsPerTrigger=8",
+        ),
+        ({"maxTriggerDelay": "1s"}, "maxTriggerDelay has no effect without minOffsetsPerTrigger"),
+        (
+            {"minOffsetsPerTrigger": "1", "maxTriggerDelay": "soon"},
+            "it must be a time such as 500ms, 30s, 15m or 1h",
+        ),
+        ({"minOffsetsPerTrigger": "1", "availableNow": "true"}, "has no effect with availableNow=true"),
+    ],
+)
+def test_triggers_that_cannot_be_are_refused(options: dict[str, str], told: str) -> None:
+    assert told in refusal(**options)
 
 
 def test_a_stream_has_no_end() -> None:

@@ -91,7 +91,8 @@ def test_from_the_beginning_and_then_what_is_new(writer: TopicWriter) -> None:
     writer.append(1, sent(3))
     rows = stream.run()
     assert (offsets(rows), offsets(rows, 1)) == ([5, 6], [0, 1, 2])
-    assert stream.ends[-1] == {"events": {"0": 7, "1": 3}}
+    topic_ids = {"events": str(writer.topic_id())}
+    assert stream.ends[-1] == {"$topicIds": topic_ids, "events": {"0": 7, "1": 3}}
     assert stream.run() == []
     stream.stop()
 
@@ -173,6 +174,34 @@ def test_a_limit_is_spread_over_the_partitions(writer: TopicWriter) -> None:
     stream.stop()
 
 
+def test_a_micro_batch_waits_until_it_is_large_enough(writer: TopicWriter) -> None:
+    stream = Stream(writer, startingOffsets="earliest", minOffsetsPerTrigger="4", maxOffsetsPerTrigger="6")
+    assert offsets(stream.run()) == [0, 1, 2, 3, 4]
+    writer.append(0, sent(2, first=5))
+    writer.append(1, sent(1))
+    assert stream.run() == []
+    writer.append(1, sent(1, first=1))
+    assert len(stream.run()) == 4
+    writer.append(0, sent(1, first=7))
+    assert stream.run() == []
+    stream.stop()
+    assert offsets(stream.run()) == [7], "the first one of a query does not wait"
+    stream.stop()
+
+
+def test_a_stream_of_what_is_available_has_an_end(writer: TopicWriter) -> None:
+    stream = Stream(writer, startingOffsets="earliest", availableNow="true", maxOffsetsPerTrigger="2")
+    seen = stream.run()
+    writer.append(0, sent(1, first=5))
+    _add_partition(writer)
+    while rows := stream.run():
+        seen += rows
+    assert offsets(seen) == [0, 1, 2, 3, 4]
+    stream.stop()
+    assert offsets(stream.run()) == [5]
+    stream.stop()
+
+
 def test_asking_for_what_is_new_reads_no_object(
     writer: TopicWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,12 +272,70 @@ def test_a_topic_that_is_deleted_and_comes_back(writer: TopicWriter) -> None:
     with pytest.raises(DataLossError, match="events-0 is gone"):
         strict.run()
     assert tolerant.run() == []
-    assert positions_of(tolerant.ends[-1]) == {}
+    assert positions_of(tolerant.ends[-1]).positions == {}
     again = TopicWriter(writer.settings, "events", partitions=2)
     again.append(1, sent(2))
     assert tolerant.run() == again.rows()
     for stream in (tolerant, strict):
         stream.stop()
+
+
+@pytest.mark.parametrize("count", [3, 5, 8])
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_topic_created_again_is_read_from_its_beginning(
+    writer: TopicWriter, count: int, resumes: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may have fewer, as many or more records than were read of the earlier one."""
+    tolerant = Stream(writer, startingOffsets="earliest", failOnDataLoss="false", maxOffsetsPerTrigger="100")
+    strict = Stream(writer, startingOffsets="earliest")
+    for stream in (tolerant, strict):
+        assert offsets(stream.run()) == [0, 1, 2, 3, 4]
+        if resumes:
+            stream.stop()
+    old_id, new_id = writer.topic_id(), writer.recreate()
+    writer.append(0, sent(count, "new"))
+    with pytest.raises(DataLossError, match=f"created again .topic id {old_id}, now {new_id}"):
+        strict.run()
+    assert tolerant.run() == writer.rows()
+    assert "what was not read of the earlier one is gone" in caplog.text
+    assert tolerant.run() == []
+    for stream in (tolerant, strict):
+        stream.stop()
+
+
+def test_a_topic_replaced_after_the_end_was_found(writer: TopicWriter) -> None:
+    """The end is of the earlier topic: nothing of either is read until the next micro-batch."""
+    stream = Stream(writer, startingOffsets="earliest", failOnDataLoss="false")
+    stream.run()
+    writer.append(0, sent(3, first=5))
+    stream.run(dies=True)
+    writer.recreate()
+    writer.append(0, sent(9, "new"))
+    assert stream.run() == []
+    assert stream.run() == writer.rows()
+    stream.stop()
+
+
+def test_a_checkpoint_without_ids_goes_on(writer: TopicWriter) -> None:
+    stream = Stream(writer, startingOffsets="earliest")
+    stream.run()
+    stream.stop()
+    stream.ends[-1] = {"events": stream.ends[-1]["events"]}
+    assert stream.run() == []
+    writer.append(0, sent(2, first=5))
+    assert offsets(stream.run()) == [5, 6]
+    assert positions_of(stream.ends[-1]).topic_ids == {"events": writer.topic_id()}
+    stream.stop()
+
+
+def test_a_stream_of_a_named_id_has_lost_another_topic(writer: TopicWriter) -> None:
+    ids = json.dumps({"events": str(writer.topic_id())})
+    stream = Stream(writer, startingOffsets="earliest", topicIds=ids)
+    stream.run()
+    writer.recreate()
+    with pytest.raises(DataLossError, match="was deleted and created again: the read is of topic id"):
+        stream.run()
+    stream.stop()
 
 
 def _forget(writer: TopicWriter) -> None:

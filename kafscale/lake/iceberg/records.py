@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -35,20 +36,29 @@ class FreeTopic:
     def __init__(self, settings: Settings, topic: str) -> None:
         self._settings = settings
         self._topic = topic
+        self._topic_id: UUID | None = None
 
     def log(self) -> TopicLog:
-        """The topic as it is now. Raises `UnknownTopicError`, `StoreError`, `CorruptDataError`, `StartupError`."""
+        """The topic as it is now; from the second time on the same one as the first time.
+
+        Raises `UnknownTopicError`, `TopicReplacedError`, `StoreError`, `CorruptDataError`, `StartupError`.
+        """
 
         async def read() -> TopicLog:
             async with contextlib.AsyncExitStack() as stack:
                 metadata, objects = await open_for_reading(self._settings, stack)
                 states = TopicStates(metadata, objects, self._settings.s3_namespace, wants=self._is_this)
-                return await states.topic(self._topic)
+                return await states.topic(self._topic, topic_id=self._topic_id)
 
-        return asyncio.run(read())
+        log = asyncio.run(read())
+        self._topic_id = log.topic_id
+        return log
 
     def records(self, ranges: Mapping[int, Ranges]) -> Iterator[pa.RecordBatch]:
-        """Its records at these offsets. Raises `ExpiredRangeError`, too, for those that are gone meanwhile."""
+        """The records at these offsets of the topic that `log` has read.
+
+        Raises `ExpiredRangeError`, too, for those that are gone meanwhile.
+        """
         for split in asyncio.run(self._plan(ranges)):
             yield from read_split(self._settings, split, include_headers=True)
 
@@ -57,7 +67,8 @@ class FreeTopic:
             metadata, objects = await open_for_reading(self._settings, stack)
             namespace = self._settings.s3_namespace
             states = TopicStates(metadata, objects, namespace, wants=self._is_this)
-            return await plan_reads(states, objects, namespace, self._topic, ranges)
+            assert self._topic_id is not None, "the log is read first"
+            return await plan_reads(states, objects, namespace, self._topic, self._topic_id, ranges)
 
     def _is_this(self, topic: str) -> bool:
         return topic == self._topic

@@ -75,12 +75,16 @@ class TableStore:
         if table is None:
             return self._create(identifier, columns, options)
         self._set_properties(table, options)
-        _check_version(table)
-        _check_columns(table, columns)
+        self.check(table, columns)
         if options.adds_columns and _missing(table, columns):
             table = self._add_columns(table, columns)
         _check_required(table, columns)
         return table
+
+    def check(self, table: Table, columns: Schema) -> None:
+        """Raise `TableRefusedError` if no option lets the table take rows of these columns."""
+        _check_version(table)
+        _check_columns(table, columns)
 
     def _create(self, identifier: tuple[str, ...], columns: Schema, options: LayoutOptions) -> Table:
         spec = partition_spec(options.partition_by, columns)

@@ -9,7 +9,7 @@ import pyarrow.compute
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from kafscale.lake.batch_plan import BatchPlan
+from kafscale.lake.batch_plan import BatchPlan, check_same_topic
 from kafscale.lake.commit_errors import ExportMismatchError, TableRefusedError
 from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
@@ -81,14 +81,20 @@ class IcebergTable:
         self._events = events
 
     def read_state(self) -> ExportState:
-        """See `ExportTable`. Raises `TableRefusedError` for a topic that is divided into tables."""
+        """See `ExportTable`. A table that cannot take the rows is refused, also if there will be none.
+
+        Raises `TableRefusedError`, also for a topic that is divided into tables.
+        """
         table = self._store.find(self._tables.rows)
-        if table is not None and routes_property(self._topic) in table.properties:
+        if table is None:
+            return ExportState(topic=self._topic)
+        if routes_property(self._topic) in table.properties:
             raise TableRefusedError(
                 f"table {self._tables.shown(self._tables.rows)} has routes of topic {self._topic!r} into other "
                 "tables, which only the Spark job (python -m spark_jobs.export) knows: use that"
             )
-        return self._state(self._tables.rows)
+        self._store.check(table, row_schema(self._tables.formats))
+        return state_of(table.metadata, self._topic)
 
     def _state(self, identifier: Identifier) -> ExportState:
         table = self._store.find(identifier)
@@ -101,7 +107,7 @@ class IcebergTable:
         rows = self._writer(table, commit_id)
         letters = _LazyDeadLetters(self, commit_id)
         try:
-            files = self._write_files(batch, rows, letters)
+            files = self._write_files(batch, topic_id, rows, letters)
             if self._budget is not None:
                 self._budget.check(letters.row_count, rows.row_count + letters.row_count)
         except BaseException:
@@ -113,9 +119,9 @@ class IcebergTable:
         return Written(files=files, row_count=rows.row_count, dead_letters=letters.row_count)
 
     def _write_files(
-        self, batch: BatchPlan, rows: DataFileWriter, letters: "_LazyDeadLetters"
+        self, batch: BatchPlan, topic_id: str, rows: DataFileWriter, letters: "_LazyDeadLetters"
     ) -> list[DataFile]:
-        known = self._known_dead_letters(batch)
+        known = self._known_dead_letters(batch, topic_id)
         brought = 0
         for records in self._open_records(batch.ranges):
             self._check()
@@ -151,14 +157,18 @@ class IcebergTable:
 
     def _compare(self, batch: BatchPlan, brought: int) -> None:
         wanted = batch.record_count
-        if wanted is None or wanted > brought:
-            # The segments' own counts are no use for a range that begins inside of one, and they include the markers
-            # of transactions, which Kafscale's brokers do not write, but others may have.
+        if wanted is None:
+            # The segments' own counts are no use for a range that begins inside of one. Nothing is missing if each
+            # offset is there.
+            wanted = sum(following - first for first, following in batch.ranges.values())
+        if wanted > brought:
+            # Some offsets have no record, and the counts include the markers of transactions, which Kafscale's
+            # brokers do not write, but others may have.
             wanted = sum(records.num_rows for records in self._open_records(batch.ranges))
         if wanted != brought:
             raise ExportMismatchError(self._topic, brought, wanted)
 
-    def _known_dead_letters(self, batch: BatchPlan) -> "_KnownLetters":
+    def _known_dead_letters(self, batch: BatchPlan, topic_id: str) -> "_KnownLetters":
         """Those of the batch that are in the dead-letter table already.
 
         A crash between the two commits leaves some there. They stay dead letters, even if they would decode now.
@@ -167,6 +177,7 @@ class IcebergTable:
         if table is None:
             return _KnownLetters({})
         state = state_of(table.metadata, self._topic)
+        check_same_topic(state, topic_id, self.letters_name)
         ranges = {
             partition: intersection((wanted,), state.exported.get(partition, ()))
             for partition, wanted in batch.ranges.items()

@@ -71,18 +71,24 @@ class PartitionStates:
         return (await self.read_all(topic, [index], beyond_progress=beyond_progress)).get(index)
 
     async def read_all(
-        self, topic: str, indexes: Sequence[int], *, beyond_progress: bool = False
+        self,
+        topic: str,
+        indexes: Sequence[int],
+        *,
+        beyond_progress: bool = False,
+        followed: set[str] | None = None,
     ) -> dict[int, Versioned]:
         """The states of these partitions now; those without a record are left out.
 
         A leader reports its progress a little later than it acknowledges. `beyond_progress`: also what it has not
-        reported yet, so that nothing acknowledged before the call is left out. One more read of each journal.
+        reported yet, so that nothing acknowledged before the call is left out. One more read of each journal, but for
+        those that are in `followed`, into which they are put: so many calls share these reads.
         """
         states: dict[int, Versioned] = {}
         left = indexes
         while left:
             found = await self.records(topic, left)
-            replays = await self._replays((record for record, _ in found.values()), beyond_progress)
+            replays = await self._replays((record for record, _ in found.values()), beyond_progress, followed)
             changed = await self._outdated(topic, found, replays)
             for index, (record, revision) in found.items():
                 if index not in changed:
@@ -134,7 +140,9 @@ class PartitionStates:
         again = await self.records(topic, doubtful)
         return {index for index in doubtful if index not in again or again[index][1] != found[index][1]}
 
-    async def _replays(self, records: Iterable[PartitionRecord], beyond_progress: bool) -> dict[str, Replay]:
+    async def _replays(
+        self, records: Iterable[PartitionRecord], beyond_progress: bool, followed: set[str] | None
+    ) -> dict[str, Replay]:
         """Of each journal that the records name, what is behind the lowest position; unknown ones are left out."""
         lowest: dict[str, int] = {}
         for record in records:
@@ -143,7 +151,11 @@ class PartitionStates:
                 lowest[record.journal.journal_id] = min(known, record.journal.sequence)
         replays = {}
         for journal_id, position in lowest.items():
-            replay = await self._replay(journal_id, position + 1, beyond_progress)
+            follows = beyond_progress and journal_id not in (followed or ())
+            if follows and followed is not None:
+                # Before the lock: a caller that comes meanwhile waits for it, and finds what was read.
+                followed.add(journal_id)
+            replay = await self._replay(journal_id, position + 1, follows)
             if replay is not None:
                 replays[journal_id] = replay
         return replays

@@ -49,6 +49,32 @@ def test_options_that_are_not_legal(
     assert not exporter.folder.exists() or not exporter.exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "status", "told"),
+    [
+        (["--partition-by", "weeks(timestamp)"], 2, "each term must be a column, year(c)"),
+        (["--partition-by", "country"], 2, "there is no column 'country'"),
+        (
+            ["--starting-offsets", '{"shop.order": {"0": 1}}'],
+            2,
+            "names topic 'shop.order', which is not exported",
+        ),
+        (["--starting-offsets", '{"shop.orders": {"7": 1}}'], 2, "there is no such partition"),
+        (["--backfill-from", '{"orders": {"0": 1}}'], 2, "--backfill-from names topic 'orders'"),
+        (["--value-format", "string"], 1, "value is binary there and string here"),
+    ],
+)
+def test_options_are_checked_when_there_is_nothing_to_export(
+    exporter: LakeExporter, writer: TopicWriter, options: list[str], status: int, told: str
+) -> None:
+    writer.append(0, sent(1))
+    before = exporter.export()
+    done = exporter.run(*options)
+    assert done.status == status, done.text
+    assert told in done.text.replace("\n", " ")
+    assert exporter.read().history == before.history
+
+
 def test_an_unknown_topic_makes_nothing(exporter: LakeExporter, writer: TopicWriter, tmp_path: Path) -> None:
     other = LakeExporter(writer.settings, "nowhere", tmp_path / "lake")
     done = other.run("--quiet")

@@ -16,7 +16,7 @@ async def partition_log(
     namespace: str = "default",
 ) -> PartitionLog:
     """The partition now."""
-    (log,) = await TopicStates(metadata, objects, namespace).partitions(topic, [partition])
+    (log,) = (await TopicStates(metadata, objects, namespace).topic(topic, [partition])).partitions
     return log
 
 

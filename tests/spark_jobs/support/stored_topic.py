@@ -81,6 +81,33 @@ class StoredTopic:
         )
         assert done.succeeded, f"topic {self.topic} was changed meanwhile"
 
+    async def topic_id(self) -> uuid.UUID:
+        """The topic's id."""
+        key = keys.topic(self.topic)
+        held = await self.metadata.get(key)
+        assert held is not None, f"there is no topic {self.topic}"
+        return decode_topic_record(key, held.value).topic_id
+
+    async def recreate(self) -> uuid.UUID:
+        """Delete the topic and create one of its name, empty, with as many partitions; returns the new one's id.
+
+        As by brokers: all objects go, and leader epochs go on.
+        """
+        key = keys.topic(self.topic)
+        held = await self.metadata.get(key)
+        assert held is not None, f"there is no topic {self.topic}"
+        old = decode_topic_record(key, held.value)
+        records = [await self.record(index) for index in range(old.partition_count)]
+        new = replace(old, topic_id=uuid.uuid4())
+        prefix = object_keys.topic_prefix(self.namespace, self.topic)
+        await self.objects.delete([one.key async for one in self.objects.list(prefix)])
+        operations: list[Operation] = [Put(key, encode_topic_record(new))]
+        for index, record in enumerate(records):
+            empty = encode_partition_record(PartitionRecord(leader_epoch=record.leader_epoch + 1))
+            operations.append(Put(keys.partition(self.topic, index), empty))
+        assert (await self.metadata.transact([], operations)).succeeded
+        return new.topic_id
+
     async def append(self, partition: int, batches: Sequence[Batch]) -> list[Record]:
         """Publish the batches as one segment; returns the records as stored."""
         record = await self.record(partition)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
+import uuid
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -69,6 +70,15 @@ class TopicWriter:
         self._journals: dict[int, StoredJournal] = {}
         if create:
             self.run(lambda topic: topic.create(partitions))
+
+    def recreate(self) -> uuid.UUID:
+        """Delete the topic and create an empty one of its name, without a leader; returns its id."""
+        self._written, self._log_starts, self._journals = [], [0] * self.partitions, {}
+        return self.run(StoredTopic.recreate)
+
+    def topic_id(self) -> uuid.UUID:
+        """The topic's id."""
+        return self.run(StoredTopic.topic_id)
 
     def append(
         self,
