@@ -1,6 +1,7 @@
 """The Iceberg table of an export: created if missing, used as it is if it exists, and evolved."""
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -89,7 +90,7 @@ def _set_properties(spark: SparkSession, name: str, table: Any, options: TableOp
         spark.sql(f"ALTER TABLE {quoted(name)} SET TBLPROPERTIES ({properties})")
 
 
-def table_properties(spark: SparkSession, name: str) -> dict[str, str]:
+def table_properties(spark: SparkSession, name: str) -> Mapping[str, str]:
     """The properties of the table, none without a table."""
     if not spark.catalog.tableExists(quoted(name)):
         return {}
