@@ -6,6 +6,7 @@ other, and ends with its input. It opens no store and no socket.
 
 import json
 import os
+import signal
 import sys
 from typing import Any, BinaryIO, Final
 
@@ -84,9 +85,15 @@ def _answer(cleaner: Cleaner, kind: Frame, payload: bytes) -> bytes:
 
 def main() -> None:
     """The process's life."""
+    # Ctrl-C in a terminal is for the broker, which ends this process.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if hasattr(os, "nice"):
         os.nice(_NICENESS)
-    serve(sys.stdin.buffer, sys.stdout.buffer)
+    try:
+        serve(sys.stdin.buffer, sys.stdout.buffer)
+    except (BrokenPipeError, EOFError):
+        # The broker was killed. Nothing is left to be written, at the interpreter's end neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":
