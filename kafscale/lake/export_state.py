@@ -1,7 +1,8 @@
 """The export state in a table: which offsets of a topic it has. Committed together with the data. Pure.
 
 Stored as JSON under `kafscale.export.<topic>` in the summary of the snapshot that brought the data, and as a table
-property of the same name, which outlives the expiry of snapshots. Format: docs/format/export-state.md.
+property of the same name, which outlives the expiry of snapshots. Every snapshot that a table remembers repeats it, so
+a long one is packed. Format: docs/format/export-state.md.
 """
 
 import json
@@ -10,9 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafscale.errors import KafscaleError
+from kafscale.lake.packed_offsets import pack_offsets, unpack_offsets
 from kafscale.lake.ranges import Ranges, difference, first_missing, union
 
 VERSION: Final = 1
+PACKED_VERSION: Final = 2
+MOST_PLAIN_BYTES: Final = 1024
+"""A longer text is packed; up to about 30 partitions people and SQL can read it."""
 PREFIX: Final = "kafscale.export."
 
 
@@ -79,15 +84,23 @@ def property_of(topic: str) -> str:
 
 def encode_state(state: ExportState) -> str:
     """The stored text."""
-    fields = {
-        "version": VERSION,
-        "topic": state.topic,
-        "topic_id": state.topic_id,
-        "commit_id": state.commit_id,
-        "starts": {str(partition): start for partition, start in sorted(state.starts.items())},
-        "exported": _encode_ranges(state.exported),
-        "gaps": _encode_ranges(state.gaps),
-    }
+    whose = {"topic": state.topic, "topic_id": state.topic_id, "commit_id": state.commit_id}
+    plain = _as_json(
+        {
+            "version": VERSION,
+            **whose,
+            "starts": {str(partition): start for partition, start in sorted(state.starts.items())},
+            "exported": _encode_ranges(state.exported),
+            "gaps": _encode_ranges(state.gaps),
+        }
+    )
+    if len(plain) <= MOST_PLAIN_BYTES:
+        return plain
+    offsets = pack_offsets(state.starts, state.exported, state.gaps)
+    return _as_json({"version": PACKED_VERSION, **whose, "offsets": offsets})
+
+
+def _as_json(fields: Mapping[str, Any]) -> str:
     return json.dumps(fields, separators=(",", ":"))
 
 
@@ -104,18 +117,19 @@ def decode_state(topic: str, text: str) -> ExportState:
     try:
         fields = json.loads(text)
         version = fields["version"]
-        if version != VERSION:
+        if version not in (VERSION, PACKED_VERSION):
             raise ExportStateError(
-                f"{property_of(topic)} has version {version}; this program knows {VERSION}: use the version of "
-                "Kafscale that wrote it, or a newer one"
+                f"{property_of(topic)} has version {version}; this program knows {PACKED_VERSION}: use the version "
+                "of Kafscale that wrote it, or a newer one"
             )
+        starts, exported, gaps = _offsets_of(fields)
         state = ExportState(
             topic=_text(fields["topic"]),
             topic_id=_text(fields["topic_id"]),
             commit_id=_text(fields["commit_id"]),
-            starts={int(partition): _offset(start) for partition, start in fields["starts"].items()},
-            exported=_decode_ranges(fields["exported"]),
-            gaps=_decode_ranges(fields["gaps"]),
+            starts=starts,
+            exported=exported,
+            gaps=gaps,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise ExportStateError(
@@ -124,6 +138,14 @@ def decode_state(topic: str, text: str) -> ExportState:
     if state.topic != topic or not state.commit_id:
         raise ExportStateError(f"{property_of(topic)} is the state of topic {state.topic!r}: {text[:200]!r}")
     return state
+
+
+def _offsets_of(fields: Mapping[str, Any]) -> tuple[dict[int, int], dict[int, Ranges], dict[int, Ranges]]:
+    if fields["version"] == PACKED_VERSION:
+        starts, (exported, gaps) = unpack_offsets(_text(fields["offsets"]), 2)
+        return starts, exported, gaps
+    starts = {int(partition): _offset(start) for partition, start in fields["starts"].items()}
+    return starts, _decode_ranges(fields["exported"]), _decode_ranges(fields["gaps"])
 
 
 def _decode_ranges(fields: Mapping[str, Any]) -> dict[int, Ranges]:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafscale.lake import export_state
 from kafscale.lake.export_state import (
     ExportState,
     ExportStateError,
@@ -56,6 +57,7 @@ def test_other_texts_are_refused_by_name(text: str) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("version", 3),
         ("version", 2),
         ("topic", "other"),
         ("commit_id", ""),
@@ -69,6 +71,41 @@ def test_other_texts_are_refused_by_name(text: str) -> None:
 )
 def test_fields_that_are_not_legal_are_refused(field: str, value: object) -> None:
     fields = json.loads(encode_state(state())) | {field: value}
+    with pytest.raises(ExportStateError, match=NAME):
+        decode_state(TOPIC, json.dumps(fields))
+
+
+def large_state() -> ExportState:
+    return ExportState(
+        topic=TOPIC,
+        topic_id="t",
+        commit_id="c",
+        starts=dict.fromkeys(range(1000), 5),
+        exported={index: ((5, 1_000_000 + index),) for index in range(1000)},
+        gaps={7: ((1_000_007, 1_000_009),)},
+    )
+
+
+def test_a_large_state_is_packed_and_read_back() -> None:
+    text = encode_state(large_state())
+    assert json.loads(text)["version"] == 2
+    assert len(text) < 4_000, "a plain one takes 35,000 bytes"
+    assert decode_state(TOPIC, text) == large_state()
+
+
+def test_a_small_state_stays_what_people_and_older_programs_read() -> None:
+    assert json.loads(encode_state(state()))["version"] == 1
+
+
+def test_a_large_state_of_an_older_program_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_state, "MOST_PLAIN_BYTES", 1_000_000)
+    plain = encode_state(large_state())
+    assert json.loads(plain)["version"] == 1
+    assert decode_state(TOPIC, plain) == large_state()
+
+
+def test_packed_offsets_that_are_not_legal_are_refused() -> None:
+    fields = json.loads(encode_state(large_state())) | {"offsets": "nonsense"}
     with pytest.raises(ExportStateError, match=NAME):
         decode_state(TOPIC, json.dumps(fields))
 
