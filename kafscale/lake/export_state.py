@@ -1,8 +1,8 @@
 """The export state in a table: which offsets of a topic it has. Committed together with the data. Pure.
 
 Stored as JSON under `kafscale.export.<topic>` in the summary of the snapshot that brought the data, and as a table
-property of the same name, which outlives the expiry of snapshots. Every snapshot that a table remembers repeats it, so
-a long one is packed. Format: docs/format/export-state.md.
+property of the same name, which outlives the expiry of snapshots. Every snapshot that a table remembers repeats it,
+so a long one is packed. Format: docs/format/export-state.md.
 """
 
 import json
@@ -19,6 +19,9 @@ PACKED_VERSION: Final = 2
 MOST_PLAIN_BYTES: Final = 1024
 """A longer text is packed; up to about 30 partitions people and SQL can read it."""
 PREFIX: Final = "kafscale.export."
+MAIN_BRANCH: Final = "main"
+_BRANCH_MARK: Final = "@"
+"""Between topic and branch; no topic's name has it."""
 
 
 class ExportStateError(KafscaleError):
@@ -77,9 +80,16 @@ def _with(before: Mapping[int, Ranges], added: Mapping[int, Ranges]) -> dict[int
     }
 
 
-def property_of(topic: str) -> str:
-    """The name under which the state of a topic is stored."""
-    return f"{PREFIX}{topic}"
+def property_of(topic: str, branch: str = MAIN_BRANCH) -> str:
+    """The name under which the state of a topic is stored; in a summary always that of the main branch."""
+    return f"{PREFIX}{topic}" if branch == MAIN_BRANCH else f"{PREFIX}{topic}{_BRANCH_MARK}{branch}"
+
+
+def topic_of_property(name: str) -> str | None:
+    """The topic whose state is stored under this name, on any branch; None for other properties."""
+    if not name.startswith(PREFIX):
+        return None
+    return name.removeprefix(PREFIX).partition(_BRANCH_MARK)[0]
 
 
 def encode_state(state: ExportState) -> str:
@@ -175,28 +185,45 @@ def find_state(
     ancestors: Iterable[Mapping[str, str]],
     properties: Mapping[str, str],
     others: Iterable[Mapping[str, str]],
+    branch: str = MAIN_BRANCH,
 ) -> ExportState:
-    """The export state of a topic in a table.
+    """The export state of a topic in a branch of a table.
 
-    `ancestors`: the summaries of the current snapshot and its ancestors, the newest first; `others`: of all snapshots
-    that the table remembers. Snapshots override the property, because they go back with the data when a table is
-    rolled back. Raises `ExportStateError`.
+    `ancestors`: the summaries of the branch's snapshot and its ancestors, the newest first; `others`: of all
+    snapshots that the table remembers. Snapshots override the property, because they go back with the data when a
+    table is rolled back, and along when a branch is fast-forwarded. Raises `ExportStateError`.
     """
     name = property_of(topic)
+    has_history = False
     for summary in ancestors:
+        has_history = True
         if name in summary:
             return decode_state(topic, summary[name])
-    stored = properties.get(name)
+    own = property_of(topic, branch)
+    stored = properties.get(own)
     if stored is None:
+        if has_history:
+            _check_other_branches(topic, branch, properties)
         return ExportState(topic=topic)
     state = decode_state(topic, stored)
     for summary in others:
         if name in summary and decode_state(topic, summary[name]).commit_id == state.commit_id:
             raise ExportStateError(
                 f"the table was rolled back behind every export of topic {topic!r} in its history, so "
-                f"what it has of the topic is not known: if it has nothing, remove the table property {name}"
+                f"what it has of the topic is not known: if it has nothing, remove the table property {own}"
             )
     return state
+
+
+def _check_other_branches(topic: str, branch: str, properties: Mapping[str, str]) -> None:
+    """Refuse to guess whether the branch was fast-forwarded to another one, whose exports its history lost."""
+    found = sorted(name for name in properties if topic_of_property(name) == topic)
+    if found:
+        raise ExportStateError(
+            f"nothing in the history of branch {branch} says what it has of topic {topic!r}, which was exported to "
+            f"another branch: if it has those rows, set the table property {property_of(topic, branch)} to the value "
+            f"of {found[0]}; if it has none of the topic, remove {found[0]}"
+        )
 
 
 def lag(state: ExportState, ends: Mapping[int, int]) -> dict[int, int]:

@@ -6,6 +6,7 @@ that advance alike take about four characters each. Format: docs/format/export-s
 
 import base64
 import binascii
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
@@ -78,7 +79,11 @@ def _starts_of(partitions: list[int], offsets: list[int]) -> dict[int, int]:
 
 
 def _ranges_of(partitions: list[int], counts: list[int], lengths: list[int]) -> dict[int, Ranges]:
-    if len(partitions) != len(counts) or any(count < 1 for count in counts) or 2 * sum(counts) != len(lengths):
+    if (
+        len(partitions) != len(counts)
+        or any(count < 1 for count in counts)
+        or 2 * sum(counts) != len(lengths)
+    ):
         raise ValueError("its columns do not fit together")
     values = iter(lengths)
     found: dict[int, Ranges] = {}
@@ -102,7 +107,7 @@ def _ranges_of(partitions: list[int], counts: list[int], lengths: list[int]) -> 
 
 def _checked_partitions(differences: list[int]) -> list[int]:
     partitions = list(_sums(differences))
-    if any(later <= earlier for earlier, later in zip(partitions, partitions[1:], strict=False)) or (
+    if any(later <= earlier for earlier, later in itertools.pairwise(partitions)) or (
         partitions and not 0 <= partitions[0] <= partitions[-1] < 2**31
     ):
         raise ValueError("its partitions do not ascend")

@@ -6,7 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from kafscale.errors import SettingError
-from kafscale.lake.export_state import PREFIX, ExportState, find_state
+from kafscale.lake.export_state import ExportState, find_state, topic_of_property
 from kafscale.lake.routes import property_of as routes_property
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, column_of
 from spark_jobs.tables import jvm
@@ -54,7 +54,7 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
             )
     if TOPIC in rows.columns:
         rows = rows.where(sql.col(TOPIC) == topic)
-    elif {one for one in properties if one.startswith(PREFIX)} - {PREFIX + topic}:
+    elif {found for one in properties if (found := topic_of_property(one)) is not None} - {topic}:
         raise SettingError(
             f"table {name} has several topics and no column {TOPIC!r} that tells their rows apart"
         )

@@ -10,7 +10,7 @@ from pyiceberg.table import Table
 from pyiceberg.types import BinaryType, IntegerType, LongType, StringType
 
 from kafscale.errors import SettingError
-from kafscale.lake.export_state import PREFIX, ExportState, property_of
+from kafscale.lake.export_state import ExportState, topic_of_property
 from kafscale.lake.iceberg.lake_errors import lake_errors
 from kafscale.lake.iceberg.publish import state_of
 from kafscale.lake.iceberg.row_hash import Hashes, column_hashes, row_hashes
@@ -70,7 +70,9 @@ class StoredSide:
                     "topic"
                 )
         self._has_topic = TOPIC in types
-        others = {one for one in table.properties if one.startswith(PREFIX)} - {property_of(topic)}
+        others = {found for name in table.properties if (found := topic_of_property(name)) is not None} - {
+            topic
+        }
         if not self._has_topic and others:
             raise SettingError(
                 f"table {self._name} has several topics and no column {TOPIC!r} that tells their rows apart"

@@ -24,6 +24,7 @@ from pyiceberg.table.update import AssertTableUUID
 
 from kafscale.lake.commit_errors import CommitUnknownError, StaleExportError
 from kafscale.lake.export_state import ExportState, encode_state, find_state, property_of
+from kafscale.lake.iceberg.expiry import delete_old_metadata, expire_old_snapshots
 from kafscale.lake.iceberg.lake_errors import CATALOG_ERRORS, lake_errors, reason_of
 
 logger = logging.getLogger(__name__)
@@ -107,7 +108,8 @@ def _staged(table: Table, files: Sequence[DataFile], after: ExportState) -> tupl
     """The commit as a catalog takes it: what must be so, and what changes."""
     name, text = property_of(after.topic), encode_state(after)
     transaction = table.transaction()
-    append = transaction.update_snapshot(snapshot_properties={name: text}).fast_append()
+    # Merges manifests once there are a hundred, or each commit would read and write a longer list of them.
+    append = transaction.update_snapshot(snapshot_properties={name: text}).merge_append()
     for file in files:
         append.append_data_file(file)
     append.commit()
@@ -122,11 +124,19 @@ def _committed(table: Table, requirements: Any, updates: Any, name: str) -> Exce
     Two commits of the same files cannot both succeed, because each replaces exactly the snapshot that it follows.
     """
     try:
-        table.catalog.commit_table(table, requirements, updates)
+        response = table.catalog.commit_table(table, requirements, updates)
     except _REFUSALS:
         with lake_errors(f"cannot commit to {name}"):
             raise
     except CATALOG_ERRORS as found:
         problem: Exception = found
         return problem
+    _tidy(table, response.metadata, response.metadata_location, name)
     return None
+
+
+def _tidy(table: Table, metadata: TableMetadata, location: str, name: str) -> None:
+    """Delete metadata files and expire snapshots that the table's properties let go of. Best-effort."""
+    delete_old_metadata(table, metadata, name)
+    current = Table(table.name(), metadata, location, table.io, table.catalog)
+    expire_old_snapshots(current, name, time.time_ns() // 1_000_000)

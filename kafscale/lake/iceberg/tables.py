@@ -26,6 +26,7 @@ from kafscale.errors import SettingError
 from kafscale.lake.commit_errors import TableRefusedError
 from kafscale.lake.iceberg.lake_errors import CATALOG_ERRORS, lake_errors, reason_of
 from kafscale.lake.layout_terms import LayoutTerm, parse_term
+from kafscale.lake.table_care import properties_of_new_table, properties_to_add
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ _PROPERTIES: Final = {
     "format-version": "2",
     "write.wap.enabled": "true",
     "write.distribution-mode": "hash",
+    **properties_of_new_table(),
 }
 _MOST_RECENT_FORMAT: Final = 2
 _TIMES: Final = {"year": YearTransform, "month": MonthTransform, "day": DayTransform, "hour": HourTransform}
@@ -102,7 +104,11 @@ class TableStore:
         return created
 
     def _set_properties(self, table: Table, options: LayoutOptions) -> None:
-        wanted = {**options.properties, "write.wap.enabled": "true"}
+        wanted = {
+            **properties_to_add(table.properties),
+            **options.properties,
+            "write.wap.enabled": "true",
+        }
         changed = {key: value for key, value in wanted.items() if table.properties.get(key) != value}
         if changed:
             with lake_errors(f"cannot set properties of table {_name(table)}"), table.transaction() as change:
