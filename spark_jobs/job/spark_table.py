@@ -15,6 +15,7 @@ from spark_jobs.job.routed_write import RoutedWriter
 from spark_jobs.job.spark_errors import SPARK_ERRORS
 from spark_jobs.job.spark_progress import reported_while_running
 from spark_jobs.job.topic_schemas import TopicSchemas
+from spark_jobs.tables.expiry import expire_old_snapshots
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import publish, read_state
@@ -56,6 +57,11 @@ class SparkTable:
         """See `ExportTable`."""
         publish(self._spark, self._options.table, written.staged, before, after)
         self._budget.spend(written.dead_letters)
+        for table in (
+            self._options.table,
+            *([self._options.dead_letter_table] if written.dead_letters else ()),
+        ):
+            expire_old_snapshots(self._spark, table)
         self._spark.catalog.refreshTable(quoted(self._options.table))
 
 

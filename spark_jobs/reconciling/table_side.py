@@ -6,11 +6,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from kafscale.errors import SettingError
-from kafscale.lake.export_state import ExportState, find_state, topic_of_property
+from kafscale.lake.export_state import ExportState, topic_of_property
 from kafscale.lake.routes import property_of as routes_property
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, column_of
 from spark_jobs.tables import jvm
+from spark_jobs.tables.branches import export_branch, view_of
 from spark_jobs.tables.iceberg_table import schema_of_table
+from spark_jobs.tables.publish import state_of
 
 TOPIC = "topic"
 
@@ -40,8 +42,9 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
             f"table {name} has routes of topic {topic!r} into other tables, and a reconciliation compares one table: "
             "compare counts with SQL, by partition and range of offsets, over all of them"
         )
-    state = find_state(topic, jvm.ancestor_summaries(metadata), properties, jvm.all_summaries(metadata))
-    snapshot = metadata.currentSnapshot()
+    branch = export_branch(spark)
+    state = state_of(metadata, topic, branch)
+    _, snapshot = view_of(metadata, branch)
     if snapshot is None:
         return TableSide(name=name, state=state, rows=None)
     rows = spark.read.option("versionAsOf", str(snapshot.snapshotId())).table(name)

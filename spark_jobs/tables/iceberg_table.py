@@ -10,6 +10,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructField, StructType
 
 from kafscale.lake.commit_errors import TableRefusedError
+from kafscale.lake.table_care import properties_of_new_table, properties_to_add
 from spark_jobs.tables import jvm
 from spark_jobs.tables.conform import conformed
 from spark_jobs.tables.layout import partition_terms, quoted, sort_terms, type_text
@@ -19,7 +20,7 @@ from spark_jobs.tables.table_options import TableOptions
 logger = logging.getLogger(__name__)
 
 # With a sort order Iceberg's default distribution is by ranges, for which Spark reads and decodes everything twice.
-_DEFAULTS = {"format-version": "2", "write.distribution-mode": "hash"}
+_DEFAULTS = {"format-version": "2", "write.distribution-mode": "hash", **properties_of_new_table()}
 
 
 def schema_of_table(spark: SparkSession, name: str) -> StructType | None:
@@ -83,7 +84,7 @@ def _create(spark: SparkSession, name: str, columns: StructType, options: TableO
 
 def _set_properties(spark: SparkSession, name: str, table: Any, options: TableOptions) -> None:
     there = jvm.as_mapping(table.properties())
-    wanted = {**options.properties, WAP_ENABLED: "true"}
+    wanted = {**properties_to_add(there), **options.properties, WAP_ENABLED: "true"}
     changed = {key: value for key, value in wanted.items() if there.get(key) != value}
     if changed:
         properties = ", ".join(f"{_literal(key)} = {_literal(value)}" for key, value in changed.items())

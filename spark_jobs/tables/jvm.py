@@ -52,12 +52,11 @@ def as_mapping(java_map: Any) -> Mapping[str, str]:
     return JavaTexts(java_map)
 
 
-def ancestor_summaries(metadata: Any) -> Iterator[Mapping[str, str]]:
-    """The summaries of the current snapshot and its known ancestors, the newest first.
+def ancestor_summaries(metadata: Any, snapshot: Any) -> Iterator[Mapping[str, str]]:
+    """The summaries of a snapshot (None: of none) and its known ancestors, the newest first.
 
     Each is fetched on demand.
     """
-    snapshot = metadata.currentSnapshot()
     while snapshot is not None:
         yield as_mapping(snapshot.summary())
         parent_id = snapshot.parentId()
@@ -74,6 +73,25 @@ def added_files(spark: SparkSession, table: Any, snapshot_id: int) -> Any:
     """The data files that a snapshot added, as Iceberg's own iterable."""
     changes = jvm_of(spark).org.apache.iceberg.SnapshotChanges.builderFor(table)
     return changes.snapshot(table.snapshot(snapshot_id)).build().addedDataFiles()
+
+
+def own_metadata_files(table: Any, snapshot_id: int) -> list[str]:
+    """The manifest list of a snapshot, and the manifests that it wrote itself."""
+    snapshot = table.snapshot(snapshot_id)
+    manifests = snapshot.allManifests(table.io())
+    return [
+        *(str(one.path()) for one in manifests if one.snapshotId() == snapshot_id),
+        str(snapshot.manifestListLocation()),
+    ]
+
+
+def without_snapshot(spark: SparkSession, metadata: Any, snapshot_id: int) -> Any:
+    """The metadata without a snapshot, which no branch has."""
+    jvm = jvm_of(spark)
+    # A set, because the builder takes lists of other things, too.
+    ids = jvm.java.util.HashSet()
+    ids.add(jvm.java.lang.Long.valueOf(snapshot_id))
+    return jvm.org.apache.iceberg.TableMetadata.buildFrom(metadata).removeSnapshots(ids).build()
 
 
 def union_schema(spark: SparkSession, table: Any, wanted: StructType) -> None:

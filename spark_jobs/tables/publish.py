@@ -3,7 +3,8 @@
 Spark writes the rows as a staged snapshot (write-audit-publish), which no query sees. One Iceberg transaction then
 appends the staged files, writes the new export state into the snapshot's summary and a table property, and replaces
 only that version of the table whose state is the one that the rows were read for: a late exporter finds another state
-and is refused, whatever it believes about its lease. Decision 0022.
+and is refused, whatever it believes about its lease. The staged snapshot goes with the same commit. Decisions 0022
+and 0085.
 """
 
 import logging
@@ -13,22 +14,33 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
+from kafscale.errors import KafscaleError
 from kafscale.lake.commit_errors import CommitUnknownError, StaleExportError
-from kafscale.lake.export_state import ExportState, encode_state, find_state, property_of
+from kafscale.lake.export_state import (
+    MAIN_BRANCH,
+    PREFIX,
+    ExportState,
+    encode_state,
+    find_state,
+    property_of,
+    topic_of_property,
+)
 from spark_jobs.tables import jvm
+from spark_jobs.tables.branches import export_branch, on_main, view_of
+from spark_jobs.tables.expiry import list_of
 from spark_jobs.tables.layout import quoted
 
 logger = logging.getLogger(__name__)
 
 WAP_ENABLED: Final = "write.wap.enabled"
 _WAP_ID_CONF = "spark.wap.id"
-# Iceberg's properties for write-audit-publish; the second keeps the staged files from being deleted with the
-# staged snapshot, which expires first.
+# Iceberg's properties for write-audit-publish. Not its `source-snapshot-id`: the staged snapshot goes with the
+# commit, and Iceberg's expiry leaves the files of a snapshot that names another.
 _STAGED_ID = "wap.id"
 _PUBLISHED_ID = "published-wap-id"
-_SOURCE_SNAPSHOT = "source-snapshot-id"
 
 _COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
 # The second: a REST catalog's client has it, itself and not a subclass, for an answer that never came.
@@ -49,17 +61,30 @@ class Staged:
     row_count: int = 0
 
 
+class StagedRowsExpiredError(KafscaleError):
+    """The staged rows were removed before they were published; none of them is visible."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"the rows of this batch were staged in {table}, and maintenance of the table expired them before they "
+            "were published: run the export again, and let maintenance keep snapshots for longer than a batch takes"
+        )
+
+
 def read_state(spark: SparkSession, table_name: str, topic: str) -> ExportState:
-    """The export state of the topic in the table. Raises `ExportStateError`."""
-    return _state_of(jvm.load_table(spark, table_name).operations().current(), topic)
+    """The export state of the topic in the table, in the session's branch. Raises `ExportStateError`."""
+    return state_of(jvm.load_table(spark, table_name).operations().current(), topic, export_branch(spark))
 
 
-def _state_of(metadata: Any, topic: str) -> ExportState:
+def state_of(metadata: Any, topic: str, branch: str = MAIN_BRANCH) -> ExportState:
+    """The export state of the topic in a branch of this version of a table. Raises `ExportStateError`."""
+    viewed, snapshot = view_of(metadata, branch)
     return find_state(
         topic,
-        jvm.ancestor_summaries(metadata),
+        jvm.ancestor_summaries(metadata, snapshot),
         jvm.as_mapping(metadata.properties()),
         jvm.all_summaries(metadata),
+        viewed,
     )
 
 
@@ -72,17 +97,18 @@ def stage(rows: DataFrame, table_name: str, commit_id: str, options: Mapping[str
     writer = rows.writeTo(quoted(table_name))
     for name, value in options.items():
         writer = writer.option(name, value)
-    spark.conf.set(_WAP_ID_CONF, commit_id)
-    try:
-        writer.append()
-    finally:
-        spark.conf.unset(_WAP_ID_CONF)
+    with on_main(spark):
+        spark.conf.set(_WAP_ID_CONF, commit_id)
+        try:
+            writer.append()
+        finally:
+            spark.conf.unset(_WAP_ID_CONF)
     return _find_staged(jvm.load_table(spark, table_name), commit_id)
 
 
 def _find_staged(table: Any, commit_id: str) -> Staged:
     # The newest ones are the last.
-    for snapshot in reversed(list(table.snapshots())):
+    for snapshot in reversed(list_of(table.snapshots())):
         summary = jvm.as_mapping(snapshot.summary())
         if summary.get(_STAGED_ID) == commit_id:
             return Staged(
@@ -105,19 +131,24 @@ def publish(
 
     `properties` of the table change in the same commit.
 
-    Raises `StaleExportError`, `CommitUnknownError`, and py4j's error for what the catalog refuses.
+    Both in the session's branch. Raises `StaleExportError`, `CommitUnknownError`, `StagedRowsExpiredError`, and
+    py4j's error for what the catalog refuses.
     """
+    branch = export_branch(spark)
     for attempt in range(_ATTEMPTS):
         if attempt:
             time.sleep(_RETRY_SEC * attempt)
         table = jvm.load_table(spark, table_name)
         transaction = table.newTransaction()
-        found = _state_of(transaction.startMetadata(), before.topic)
+        found = state_of(transaction.startMetadata(), before.topic, branch)
         if found.commit_id == after.commit_id:
             return
         if found.commit_id != before.commit_id:
             raise StaleExportError(table_name, before, found)
+        if staged.snapshot_id is not None and table.snapshot(staged.snapshot_id) is None:
+            raise StagedRowsExpiredError(table_name)
         try:
+            leftover = _leftover(table, staged)
             _commit(spark, table, transaction, staged, after, properties)
         except Exception as problem:
             names = jvm.java_exceptions(problem)
@@ -129,7 +160,13 @@ def publish(
             if attempt == _ATTEMPTS - 1:
                 raise CommitUnknownError(table_name, names[0]) from problem
         else:
+            _delete(table, leftover)
             return
+
+
+def _leftover(table: Any, staged: Staged) -> list[str]:
+    """The files of metadata that only the staged snapshot has. Its data files are those that are published."""
+    return [] if staged.snapshot_id is None else jvm.own_metadata_files(table, staged.snapshot_id)
 
 
 def _commit(
@@ -141,18 +178,56 @@ def _commit(
     properties: Mapping[str, str],
 ) -> None:
     """Replace the metadata that the transaction began with, and no other."""
-    name, text = property_of(after.topic), encode_state(after)
+    branch = export_branch(spark)
+    text = encode_state(after)
     append = transaction.newAppend()
+    if branch != MAIN_BRANCH:
+        append.toBranch(branch)
     if staged.snapshot_id is not None:
         for file in jvm.added_files(spark, table, staged.snapshot_id):
             append.appendFile(file)
-        append.set(_SOURCE_SNAPSHOT, str(staged.snapshot_id))
         append.set(_PUBLISHED_ID, staged.commit_id)
-    append.set(name, text)
+    append.set(property_of(after.topic), text)
     append.commit()
-    update = transaction.updateProperties().set(name, text)
-    for key, value in properties.items():
-        update = update.set(key, value)
+    update = transaction.updateProperties()
+    for name, value in {
+        **states_to_keep(transaction.startMetadata()),
+        property_of(after.topic, branch): text,
+        **properties,
+    }.items():
+        update.set(name, value)
     update.commit()
+    changed = transaction.currentMetadata()
+    if staged.snapshot_id is not None:
+        changed = jvm.without_snapshot(spark, changed, staged.snapshot_id)
     # Not `commitTransaction`: it would merge concurrent changes and go on.
-    table.operations().commit(transaction.startMetadata(), transaction.currentMetadata())
+    table.operations().commit(transaction.startMetadata(), changed)
+
+
+def states_to_keep(metadata: Any) -> dict[str, str]:
+    """The states that only a snapshot of the main branch says, as properties, which outlive snapshots.
+
+    They came from another branch to which main was fast-forwarded.
+    """
+    properties = jvm.as_mapping(metadata.properties())
+    topics = {topic for name in properties if (topic := topic_of_property(name)) is not None}
+    names = {property_of(topic) for topic in topics}
+    if not any(name.startswith(PREFIX) for name in properties.keys() - names):
+        return {}  # no branch was ever exported to
+    found: dict[str, str] = {}
+    for summary in jvm.ancestor_summaries(metadata, metadata.currentSnapshot()):
+        found |= {name: summary[name] for name in names - found.keys() if name in summary}
+        if len(found) == len(names):
+            break
+    return {name: text for name, text in found.items() if properties.get(name) != text}
+
+
+def _delete(table: Any, paths: list[str]) -> None:
+    """Best-effort: what is left is found by the maintenance of tables."""
+    for path in paths:
+        try:
+            table.io().deleteFile(path)
+        except Py4JError as problem:
+            logger.warning(
+                "could not delete %s, which no snapshot has: %s", path, jvm.java_exceptions(problem)
+            )

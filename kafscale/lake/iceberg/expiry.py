@@ -41,11 +41,13 @@ def expire_old_snapshots(table: Table, name: str, now_ms: int, least: int = LEAS
         ids = [one.snapshot_id for one in expired]
         # A branch that is moved meanwhile could need what is to go.
         unmoved = (
-            AssertRefSnapshotId(ref=ref, snapshot_id=one.snapshot_id)
+            AssertRefSnapshotId.model_validate(
+                {"type": "assert-ref-snapshot-id", "ref": ref, "snapshot-id": one.snapshot_id}
+            )
             for ref, one in table.metadata.refs.items()
         )
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-        removed = RemoveSnapshotsUpdate(snapshot_ids=ids)
+        removed = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
         response = table.catalog.commit_table(table, (uuid, *unmoved), (removed,))
         _delete(table.io, files)
         delete_old_metadata(table, response.metadata, name)
