@@ -14,6 +14,10 @@ from kafscale.settings.stores import StoreSettings
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.source.columns import spark_schema
 from spark_jobs.source.open_source import load_records
+from spark_jobs.source.option_rows import TASK_BYTES
+
+_TASK_BYTES: Final = 8 * 1024 * 1024
+"""About how much a task reads at least, because each writes a file, or one for each of the table's partitions."""
 
 _STORE_FIELDS: Final = frozenset(one.name for one in dataclasses.fields(StoreSettings))
 
@@ -55,6 +59,7 @@ def records_of(
                 "topicIds": json.dumps({topic: str(topic_id())}),
                 "startingOffsets": json.dumps({topic: firsts}),
                 "endingOffsets": json.dumps({topic: followings}),
+                TASK_BYTES: str(_TASK_BYTES),
             },
         )
 

@@ -11,6 +11,7 @@ from kafscale.reader.shared_splits import AnySplit
 from kafscale.settings.broker import Settings
 from spark_jobs.source.offset_ranges import loss_reporter
 from spark_jobs.source.options import SourceOptions, batch_points
+from spark_jobs.source.packing import packed
 from spark_jobs.source.planning import Planner, topic_states
 from spark_jobs.source.spark_api import DataSourceReader, InputPartition
 from spark_jobs.source.split_rows import SplitPartition, rows_of
@@ -28,7 +29,7 @@ class BatchReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One partition for each split. Raises `KafscaleError` of every kind, with a message that says what to do."""
+        """One partition for each task. Raises `KafscaleError` of every kind, with a message that says what to do."""
         report_loss = loss_reporter(fail_on_data_loss=self._options.fail_on_data_loss, warn=logger.warning)
 
         async def plan(metadata: MetadataReader, objects: ListingReader) -> list[AnySplit]:
@@ -39,10 +40,11 @@ class BatchReader(DataSourceReader):
 
         stores = StoreAccess(self._settings)
         try:
-            return [SplitPartition(split) for split in stores.run(plan)]
+            tasks = packed(stores.run(plan), self._options.task_bytes, self._options.min_partitions)
+            return [SplitPartition(*splits) for splits in tasks]
         finally:
             stores.close()
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        """The split's rows."""
+        """The rows of the partition's splits."""
         return rows_of(self._settings, self._options, partition)

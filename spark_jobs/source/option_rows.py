@@ -43,6 +43,7 @@ MIN_PARTITIONS, MAX_OFFSETS_PER_TRIGGER = "minPartitions", "maxOffsetsPerTrigger
 MIN_OFFSETS_PER_TRIGGER, MAX_TRIGGER_DELAY = "minOffsetsPerTrigger", "maxTriggerDelay"
 AVAILABLE_NOW = "availableNow"
 FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, SPLIT_BYTES = "failOnDataLoss", "includeHeaders", "splitBytes"
+TASK_BYTES = "taskBytes"
 FRESHNESS = "freshness"
 
 TOPIC_IDS = "topicIds"
@@ -173,6 +174,14 @@ SOURCE_OPTIONS: tuple[OptionRow, ...] = (
         legal="bytes (or with MB, MiB, ...) from 64KiB",
         default="64MiB",
         meaning="About how many stored bytes one task reads: small segments are read together, large ones divided.",
+    ),
+    OptionRow(
+        name=TASK_BYTES,
+        legal="bytes (or with MB, MiB, ...) from 64KiB",
+        default="none",
+        queries=BATCH,
+        meaning="Let one task read small splits of several partitions, up to about so much as stored; a split counts "
+        "64 KiB at least. Without it no task reads two partitions' segments.",
     ),
     OptionRow(
         name=FAIL_ON_DATA_LOSS,

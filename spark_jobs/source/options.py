@@ -77,6 +77,7 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = True
     split_bytes: int = DEFAULT_SPLIT_BYTES
+    task_bytes: int | None = None
     freshness: Freshness = Freshness.PUBLISHED
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
@@ -144,6 +145,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=True if fail_on_data_loss is None else fail_on_data_loss,
         include_headers=True if include_headers is None else include_headers,
         split_bytes=DEFAULT_SPLIT_BYTES if split_bytes is None else split_bytes,
+        task_bytes=_value(given, names.TASK_BYTES, _SPLIT_SIZE),
         freshness=_freshness(given),
         topic_ids=_topic_ids(given),
     )

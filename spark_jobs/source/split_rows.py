@@ -1,7 +1,7 @@
-"""The rows of one Spark task: a split, with the query's options. Runs in an executor's Python worker."""
+"""The rows of one Spark task: its splits, with the query's options. Runs in an executor's Python worker."""
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 
 
 class SplitPartition(InputPartition):
-    """The parameters that Spark sends to a task."""
+    """The parameters that Spark sends to a task: the splits that it reads, one after the other."""
 
-    def __init__(self, split: AnySplit) -> None:
-        super().__init__(split)
-        self.split = split
+    def __init__(self, *splits: AnySplit) -> None:
+        super().__init__(splits)
+        self.splits = splits
 
 
 def rows_of(
@@ -41,16 +41,16 @@ def rows_of(
         return
     assert isinstance(partition, SplitPartition)
     try:
-        yield from _rows(settings, options, partition.split)
+        yield from _rows(settings, options, partition.splits)
     finally:
         spare_work_between_tasks()
 
 
-def _rows(settings: Settings, options: SourceOptions, split: AnySplit) -> Iterator[pa.RecordBatch]:
+def _rows(settings: Settings, options: SourceOptions, splits: Sequence[AnySplit]) -> Iterator[pa.RecordBatch]:
     # Imported here: Spark's planning processes do not use a compiler, which takes long to load.
     from kafscale.arrow.split_columns import read_split
 
-    left: list[AnySplit] = [split]
+    left: list[AnySplit] = list(splits)
     while left:
         one = left.pop(0)
         positions = {part.partition: part.first_offset for part in parts_of(one)}
