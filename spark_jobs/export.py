@@ -125,13 +125,27 @@ from spark_jobs.value_options import value_options
     help="How much of a topic one commit takes, as it is stored.",
 )
 @click.option(
-    "--compact", is_flag=True, help="Rewrite the table's small files as larger ones after the export."
+    "--compact", is_flag=True, help="Put new and small files of the table together after the export."
 )
 @click.option(
     "--expire-snapshots",
     type=click.IntRange(0, 36_500),
     metavar="DAYS",
-    help="Expire the table's snapshots that are older, after the export.",
+    help="Expire the table's snapshots that are older, after the export. Without it those that the table's "
+    "properties let go of.",
+)
+@click.option(
+    "--row-ttl",
+    type=click.IntRange(1, 36_500),
+    metavar="DAYS",
+    help="Delete rows whose timestamp is older, after the export.",
+)
+@click.option(
+    "--maintain-every",
+    type=click.FloatRange(0, 31 * 86_400),
+    default=3600.0,
+    metavar="SEC",
+    help="With --continuous: how often --compact, --expire-snapshots and --row-ttl are done.",
 )
 @click.option("--continuous", is_flag=True, help="Export what is new every --interval, until SIGTERM.")
 @click.option(
@@ -189,6 +203,8 @@ def main(
     max_batch_size: int,
     compact: bool,
     expire_snapshots: int | None,
+    row_ttl: int | None,
+    maintain_every: float,
     continuous: bool,
     interval: float,
     lease_ttl: int,
@@ -250,6 +266,8 @@ def main(
         max_batch_bytes=max_batch_size,
         compacts=compact,
         expire_snapshots_days=expire_snapshots,
+        row_ttl_days=row_ttl,
+        maintenance_interval_sec=maintain_every,
         interval_sec=interval if continuous else None,
         lease_ttl_sec=lease_ttl,
         wait_sec=wait,

@@ -4,7 +4,7 @@ A commit adds a snapshot to the table's metadata, and the metadata is a new file
 table that is exported every minute has gigabytes of them after a month.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,3 +54,71 @@ def retention_of(properties: Mapping[str, str]) -> Retention | None:
     if not (age.isdecimal() and least.isdecimal() and int(least) >= 1):
         return None
     return Retention(max_age_ms=int(age), min_snapshots=int(least))
+
+
+STAGED_AGE_MS: Final = 24 * _HOUR_MS
+"""A snapshot that no branch has stays as long: a running export may have staged it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotAge:
+    """A snapshot of a table, as far as its expiry goes."""
+
+    snapshot_id: int
+    parent_id: int | None
+    timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefLimits:
+    """A branch or a tag; a branch may have limits of its own."""
+
+    snapshot_id: int
+    is_branch: bool
+    max_age_ms: int | None = None
+    min_snapshots: int | None = None
+
+
+def expired_ids(
+    snapshots: Sequence[SnapshotAge], refs: Iterable[RefLimits], retention: Retention, now_ms: int
+) -> list[int]:
+    """The snapshots that are to go, in their order.
+
+    As Iceberg has it: heads of branches and tags stay, the newest of each branch, and what is younger than the age.
+    """
+    by_id = {one.snapshot_id: one for one in snapshots}
+    kept: set[int] = set()
+    reachable: set[int] = set()
+    for ref in refs:
+        line = list(_line(by_id, ref.snapshot_id))
+        reachable |= set(line) if ref.is_branch else set(line[:1])
+        kept |= _kept_of(ref, line, by_id, retention, now_ms)
+    oldest_ms = now_ms - max(retention.max_age_ms, STAGED_AGE_MS)
+    kept |= {
+        one.snapshot_id
+        for one in snapshots
+        if one.snapshot_id not in reachable and one.timestamp_ms >= oldest_ms
+    }
+    return [one.snapshot_id for one in snapshots if one.snapshot_id not in kept]
+
+
+def _line(by_id: Mapping[int, SnapshotAge], snapshot_id: int | None) -> Iterator[int]:
+    """The snapshot and its known ancestors, the newest first."""
+    while snapshot_id is not None and (found := by_id.get(snapshot_id)) is not None:
+        yield found.snapshot_id
+        snapshot_id = found.parent_id
+
+
+def _kept_of(
+    ref: RefLimits, line: Sequence[int], by_id: Mapping[int, SnapshotAge], retention: Retention, now_ms: int
+) -> set[int]:
+    if not ref.is_branch:
+        return set(line[:1])
+    oldest_ms = now_ms - (retention.max_age_ms if ref.max_age_ms is None else ref.max_age_ms)
+    least = ref.min_snapshots or retention.min_snapshots
+    kept = set()
+    for number, snapshot_id in enumerate(line):
+        if number >= least and by_id[snapshot_id].timestamp_ms < oldest_ms:
+            break
+        kept.add(snapshot_id)
+    return kept

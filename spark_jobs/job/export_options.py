@@ -62,6 +62,8 @@ class ExportCommand:
     max_batch_bytes: int
     compacts: bool
     expire_snapshots_days: int | None
+    row_ttl_days: int | None
+    maintenance_interval_sec: float
     interval_sec: float | None
     lease_ttl_sec: int
     wait_sec: float

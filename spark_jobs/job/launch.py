@@ -32,11 +32,11 @@ from spark_jobs.job.records import records_of
 from spark_jobs.job.run import ExportRun, RunOptions
 from spark_jobs.job.spark_table import known_state
 from spark_jobs.job.topic_schemas import TopicSchemas, opened_registry
+from spark_jobs.maintaining.maintenance import Maintenance
 from spark_jobs.registry_options import RegistryOptions
 from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.tables.layout import check_terms
-from spark_jobs.tables.maintenance import Maintenance
 from spark_jobs.tables.table_options import TableOptions
 
 _DAY_SEC = 86_400
@@ -84,6 +84,7 @@ def run_export(command: ExportCommand) -> bool:
                 interval_sec=command.interval_sec,
                 replays_dead_letters=command.replays_dead_letters,
                 maintenance=_maintenance(command),
+                maintenance_interval_sec=command.maintenance_interval_sec,
             ),
             hold=functools.partial(_hold, command),
             records_of=lambda held: records_of(spark, command.settings, held.topic, lambda: held.topic_id),
@@ -185,11 +186,13 @@ def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
 
 
 def _maintenance(command: ExportCommand) -> Maintenance:
-    days = command.expire_snapshots_days
+    days, ttl_days = command.expire_snapshots_days, command.row_ttl_days
     return Maintenance(
+        row_ttl_sec=None if ttl_days is None else ttl_days * _DAY_SEC,
         compacts=command.compacts,
         target_file_bytes=command.target_file_bytes,
-        expire_older_than_sec=None if days is None else days * _DAY_SEC,
+        expires=days is not None,
+        snapshot_age_sec=None if days is None else days * _DAY_SEC,
     )
 
 

@@ -12,16 +12,18 @@ from kafscale.cluster.exports import ExportLeaseLostError
 from kafscale.errors import KafscaleError
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.held_export import HeldExport
+from kafscale.lake.report import PROGRESS_SEC
 from kafscale.lake.topic_export import TopicExport
+from kafscale.ops.report_text import PacedLines
 from spark_jobs.job.batch_write import OpenRecords
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.idle_topics import IdleTopics
 from spark_jobs.job.replay import DeadLetterReplay, complete_replays
-from spark_jobs.job.spark_errors import SPARK_ERRORS, short_message
+from spark_jobs.job.spark_errors import SPARK_ERRORS, SparkGoneError, is_spark_gone, short_message
 from spark_jobs.job.spark_table import SparkTable
 from spark_jobs.job.topic_schemas import TopicSchemas
+from spark_jobs.maintaining.maintenance import Maintenance, maintain
 from spark_jobs.tables.iceberg_table import schema_of_table
-from spark_jobs.tables.maintenance import Maintenance, maintain
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +38,17 @@ SchemasOf = Callable[[str, Callable[[], None], Callable[[], bool]], TopicSchemas
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The topics of the next round, and how many rounds there are: one, or one every `interval_sec`."""
+    """The topics of the next round, and how many rounds there are: one, or one every `interval_sec`.
+
+    `maintenance`: of the tables, after the export, and not before `maintenance_interval_sec` have passed since the
+    last one.
+    """
 
     topics: Callable[[], Mapping[str, TopicOptions]]
     interval_sec: float | None = None
     replays_dead_letters: bool = False
     maintenance: Maintenance = field(default_factory=Maintenance)
+    maintenance_interval_sec: float = 0.0
 
 
 class ExportRun:
@@ -66,19 +73,55 @@ class ExportRun:
         self._events = events
         self._say = say
         self._schemas_of = schemas_of
+        self._lines = PacedLines(say, time.monotonic, PROGRESS_SEC)
+        self._routed: dict[str, None] = {}
         # Not an Event: a signal handler that sets it in a thread that is waiting for it could deadlock.
         self._is_stopping = False
+        self._is_spark_gone = False
+        self._maintained_at: float | None = None
+        self._topics: Mapping[str, TopicOptions] = {}
 
     def stop(self) -> None:
         """Stop after the commit in progress. May be called from a signal handler."""
         self._is_stopping = True
 
     def run(self) -> bool:
-        """True if every topic was exported (in the last of several rounds)."""
+        """True if every topic was exported (in the last of several rounds). Ends if Spark's JVM does."""
         while True:
             succeeded = self._round()
-            if self._options.interval_sec is None or self._stops_within(self._options.interval_sec):
+            if not self._is_stopping and not self._is_spark_gone:
+                succeeded = self._maintain() and succeeded
+            if (
+                self._is_spark_gone
+                or self._options.interval_sec is None
+                or self._stops_within(self._options.interval_sec)
+            ):
                 return succeeded
+
+    def _maintain(self) -> bool:
+        """Maintain every table once, if it is time; True if all of it succeeded. No lease is held meanwhile."""
+        wanted, now = self._options.maintenance, time.monotonic()
+        last = self._maintained_at
+        if not wanted.is_any or (last is not None and now - last < self._options.maintenance_interval_sec):
+            return True
+        self._maintained_at = now
+        tables = [table for one in self._topics.values() for table in (one.table, one.dead_letter_table)]
+        tables += self._routed
+        succeeded = True
+        try:
+            for table in dict.fromkeys(tables):
+                if schema_of_table(self._spark, table) is None:
+                    continue
+                for step in maintain(self._spark, table, wanted, self._lines.say):
+                    succeeded = succeeded and not step.error
+                    if step.done or step.error:
+                        self._say(str(step))
+        except (KafscaleError, *SPARK_ERRORS) as problem:
+            self._is_spark_gone = is_spark_gone(self._spark)
+            said = str(SparkGoneError()) if self._is_spark_gone else short_message(problem)
+            self._say(f"the maintenance of tables FAILED: {said}")
+            return False
+        return succeeded
 
     def _stops_within(self, seconds: float) -> bool:
         until = time.monotonic() + seconds
@@ -88,10 +131,10 @@ class ExportRun:
 
     def _round(self) -> bool:
         succeeded = True
-        topics = self._options.topics()
-        idle = self._idle_topics(topics)
-        for topic, options in topics.items():
-            if self._is_stopping:
+        self._topics = self._options.topics()
+        idle = self._idle_topics(self._topics)
+        for topic, options in self._topics.items():
+            if self._is_stopping or self._is_spark_gone:
                 break
             if idle is not None and idle.is_idle(topic, options.table):
                 continue
@@ -106,12 +149,14 @@ class ExportRun:
             except SPARK_ERRORS as problem:
                 succeeded = False
                 logger.debug("topic %s failed", topic, exc_info=True)
-                self._events.topic_failed(topic, short_message(problem))
+                self._is_spark_gone = is_spark_gone(self._spark)
+                said = str(SparkGoneError()) if self._is_spark_gone else short_message(problem)
+                self._events.topic_failed(topic, said)
         return succeeded
 
     def _idle_topics(self, topics: Mapping[str, TopicOptions]) -> IdleTopics | None:
         """None if each topic has to be looked after: what is maintained may have nothing new."""
-        if self._idle is None or self._options.maintenance.is_wanted:
+        if self._idle is None or self._options.maintenance.is_any:
             return None
         self._idle.begin_round(topics)
         return self._idle
@@ -129,19 +174,11 @@ class ExportRun:
                 complete_replays(self._spark, topic, options.table, written.writer)
                 TopicExport(topic, options, held, written, self._events, stopping=stopping).run()
         except (KafscaleError, *SPARK_ERRORS) as problem:
+            is_gone = isinstance(problem, SPARK_ERRORS) and is_spark_gone(self._spark)
             with contextlib.suppress(ExportLeaseLostError):
-                held.failed(short_message(problem))
+                held.failed(str(SparkGoneError()) if is_gone else short_message(problem))
             raise
-        if not self._options.maintenance.is_wanted:
-            return
-        for table in (
-            options.table,
-            options.dead_letter_table,
-            *written.writer.remembered_routes().all_tables,
-        ):
-            if schema_of_table(self._spark, table) is not None:
-                for line in maintain(self._spark, table, self._options.maintenance):
-                    self._say(line)
+        self._routed |= dict.fromkeys(written.writer.remembered_routes().all_tables)
 
     def _replay(self, topic: str, options: TopicOptions, written: SparkTable, held: HeldExport) -> None:
         replay = DeadLetterReplay(

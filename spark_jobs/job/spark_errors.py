@@ -5,8 +5,32 @@ from typing import Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
-SPARK_ERRORS: Final = (PySparkException, Py4JError)
+from kafscale.errors import KafscaleError
+
+# py4j does not wrap the errors of a connection that the JVM does not accept any more.
+SPARK_ERRORS: Final = (PySparkException, Py4JError, ConnectionError, EOFError)
+
+
+class SparkGoneError(KafscaleError):
+    """Spark's JVM has ended, and with it every statement of this process."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Spark's JVM has ended: what is committed stays, and another run continues from there. If it was killed "
+            "for its memory, --conf spark.driver.memory=... is what it may have; what it printed is above"
+        )
+
+
+def is_spark_gone(spark: SparkSession) -> bool:
+    """True if the session's JVM does not answer any more."""
+    try:
+        spark._jsparkSession.hashCode()
+    except (Py4JError, ConnectionError, EOFError):
+        return True
+    return False
+
 
 _PYTHON_ERROR = re.compile(r"^(?:\w+\.)+(\w*(?:Error|Exception)): (.+)$", re.MULTILINE)
 _JAVA_ERROR = re.compile(r"^(?:Caused by: |: )?((?:\w+\.)+\w*(?:Error|Exception)): (.+)$", re.MULTILINE)

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from kafscale.lake.events import ExportEvents
+from spark_jobs.job.spark_errors import SPARK_ERRORS
 
 _logger = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def watched(
                 progress = read_job_progress(spark, group)
                 if progress.tasks and not ended.is_set():
                     tell(progress)
-        except Py4JError as error:
+        except SPARK_ERRORS as error:
             _logger.warning(
                 "Spark does not tell how far it is", extra={"job": description, "error": str(error)}
             )

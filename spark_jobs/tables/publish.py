@@ -222,6 +222,20 @@ def states_to_keep(metadata: Any) -> dict[str, str]:
     return {name: text for name, text in found.items() if properties.get(name) != text}
 
 
+def keep_states(spark: SparkSession, table_name: str) -> None:
+    """Write `states_to_keep` before the snapshots that say them expire. Raises py4j's error if it is refused."""
+    table = jvm.load_table(spark, table_name)
+    transaction = table.newTransaction()
+    wanted = states_to_keep(transaction.startMetadata())
+    if not wanted:
+        return
+    properties = transaction.updateProperties()
+    for name, value in wanted.items():
+        properties.set(name, value)
+    properties.commit()
+    table.operations().commit(transaction.startMetadata(), transaction.currentMetadata())
+
+
 def _delete(table: Any, paths: list[str]) -> None:
     """Best-effort: what is left is found by the maintenance of tables."""
     for path in paths:

@@ -8,7 +8,11 @@ from kafscale.lake.table_care import (
     MAX_SNAPSHOT_AGE_MS,
     MIN_SNAPSHOTS,
     PREVIOUS_VERSIONS,
+    STAGED_AGE_MS,
+    RefLimits,
     Retention,
+    SnapshotAge,
+    expired_ids,
     properties_of_new_table,
     properties_to_add,
     retention_of,
@@ -42,3 +46,41 @@ def test_without_a_clear_word_nothing_expires(properties: dict[str, str]) -> Non
 
 def test_one_snapshot_stays_as_iceberg_has_it() -> None:
     assert retention_of({MAX_SNAPSHOT_AGE_MS: "7"}) == Retention(max_age_ms=7, min_snapshots=1)
+
+
+NOW_MS = 100 * STAGED_AGE_MS
+TWO_OR_YOUNG = Retention(max_age_ms=1000, min_snapshots=2)
+
+
+def line(first: int, last: int, newest_age_ms: int, parent: int | None = None) -> list[SnapshotAge]:
+    """Snapshots that follow each other, each ten seconds older than the next."""
+    return [
+        SnapshotAge(
+            snapshot_id=one,
+            parent_id=parent if one == first else one - 1,
+            timestamp_ms=NOW_MS - newest_age_ms - 10_000 * (last - one),
+        )
+        for one in range(first, last + 1)
+    ]
+
+
+def test_the_newest_and_the_young_of_a_branch_stay() -> None:
+    main = RefLimits(snapshot_id=5, is_branch=True)
+    assert expired_ids(line(1, 5, 5_000), [main], TWO_OR_YOUNG, NOW_MS) == [1, 2, 3]
+    assert expired_ids(line(1, 5, 0), [main], Retention(max_age_ms=25_000, min_snapshots=1), NOW_MS) == [1, 2]
+
+
+def test_tags_and_limits_of_a_branch_hold() -> None:
+    refs = [
+        RefLimits(snapshot_id=5, is_branch=True, max_age_ms=15_000, min_snapshots=1),
+        RefLimits(snapshot_id=2, is_branch=False),
+    ]
+    assert expired_ids(line(1, 5, 0), refs, TWO_OR_YOUNG, NOW_MS) == [1, 3]
+
+
+def test_what_no_branch_has_stays_for_a_day() -> None:
+    main = RefLimits(snapshot_id=5, is_branch=True)
+    staged = line(10, 10, STAGED_AGE_MS - 1, parent=5)
+    lost = line(11, 11, STAGED_AGE_MS + 1, parent=5)
+    snapshots = [*line(1, 5, 5_000), *staged, *lost]
+    assert expired_ids(snapshots, [main], TWO_OR_YOUNG, NOW_MS) == [1, 2, 3, 11]

@@ -13,12 +13,19 @@ from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestEntryStatus, ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.refs import SnapshotRef, SnapshotRefType
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, RemoveSnapshotsUpdate
 
 from kafscale.lake.iceberg.lake_errors import CATALOG_ERRORS, reason_of
-from kafscale.lake.table_care import LEAST_TO_EXPIRE, Retention, retention_of
+from kafscale.lake.table_care import (
+    LEAST_TO_EXPIRE,
+    RefLimits,
+    Retention,
+    SnapshotAge,
+    expired_ids,
+    retention_of,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -69,38 +76,24 @@ def delete_old_metadata(table: Table, after: TableMetadata, name: str) -> None:
 
 
 def snapshots_to_expire(metadata: TableMetadata, retention: Retention, now_ms: int) -> list[Snapshot]:
-    """The snapshots that are too old, in their order.
-
-    As Iceberg has it: the heads of branches and tags stay, the newest of each branch, and what is younger than the
-    age; a branch may have limits of its own.
-    """
-    kept: set[int] = set()
-    reachable: set[int] = set()
-    for ref in metadata.refs.values():
-        ancestors = list(_ancestors(metadata, ref.snapshot_id))
-        reachable |= {one.snapshot_id for one in ancestors}
-        kept |= {one.snapshot_id for one in _kept_of(ref, ancestors, retention, now_ms)}
-    oldest_ms = now_ms - retention.max_age_ms
-    kept |= {
-        one.snapshot_id
+    """The snapshots that are too old, in their order."""
+    snapshots = [
+        SnapshotAge(
+            snapshot_id=one.snapshot_id, parent_id=one.parent_snapshot_id, timestamp_ms=one.timestamp_ms
+        )
         for one in metadata.snapshots
-        if one.snapshot_id not in reachable and one.timestamp_ms >= oldest_ms
-    }
-    return [one for one in metadata.snapshots if one.snapshot_id not in kept]
-
-
-def _kept_of(
-    ref: SnapshotRef, ancestors: Sequence[Snapshot], retention: Retention, now_ms: int
-) -> Iterator[Snapshot]:
-    if ref.snapshot_ref_type is SnapshotRefType.TAG:
-        yield from ancestors[:1]
-        return
-    oldest_ms = now_ms - (ref.max_snapshot_age_ms or retention.max_age_ms)
-    least = ref.min_snapshots_to_keep or retention.min_snapshots
-    for number, one in enumerate(ancestors):
-        if number >= least and one.timestamp_ms < oldest_ms:
-            return
-        yield one
+    ]
+    refs = [
+        RefLimits(
+            snapshot_id=one.snapshot_id,
+            is_branch=one.snapshot_ref_type is SnapshotRefType.BRANCH,
+            max_age_ms=one.max_snapshot_age_ms,
+            min_snapshots=one.min_snapshots_to_keep,
+        )
+        for one in metadata.refs.values()
+    ]
+    gone = set(expired_ids(snapshots, refs, retention, now_ms))
+    return [one for one in metadata.snapshots if one.snapshot_id in gone]
 
 
 def _ancestors(metadata: TableMetadata, snapshot_id: int | None) -> Iterator[Snapshot]:

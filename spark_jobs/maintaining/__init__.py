@@ -1,0 +1,1 @@
+"""Maintenance of exports' tables: files put together, old rows, snapshots and orphans removed."""
