@@ -37,7 +37,7 @@ from scripts.message_types import message_types
 from scripts.pictures.files import picture_files
 from scripts.price_lists import PRICE_COLUMNS, price_rows
 from scripts.resource_tables import cluster_fields, export_fields, topic_fields, user_fields
-from spark_jobs import export, reconcile
+from spark_jobs import export, maintain, reconcile
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -296,7 +296,10 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/exports-metrics.md": {"export-metrics": export_metrics_table},
     "docs/kubernetes.md": {"operator-metrics": lambda: _metrics_table(operator_metric_families.FAMILIES)},
-    "docs/lake-export.md": {"export-options": lambda: command_options_table(export.main)},
+    "docs/lake-export.md": {
+        "export-options": lambda: command_options_table(export.main),
+        "maintain-options": lambda: command_options_table(maintain.main),
+    },
     "docs/operations.md": {"metrics": metrics_table},
     "docs/reconcile.md": {"reconcile-options": lambda: command_options_table(reconcile.main)},
     "docs/scale.md": {

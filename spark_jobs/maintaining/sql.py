@@ -31,8 +31,9 @@ class MaintainedTable:
 
     def call_rows(self, procedure: str, **arguments: str) -> DataFrame:
         """The rows that a procedure of Iceberg answers. It is done when this returns."""
-        catalog, _, rest = self.name.partition(".")
-        all_arguments = {"table": f"'{quoted(rest)}'", **arguments}
+        catalog, _, _ = self.name.partition(".")
+        # The full name: the first part of a shorter one is looked up as a catalog, with a stack trace as a warning.
+        all_arguments = {"table": f"'{quoted(self.name)}'", **arguments}
         given = ", ".join(f"{name} => {value}" for name, value in all_arguments.items())
         return self.spark.sql(f"CALL {quoted(catalog)}.system.{procedure}({given})")
 
