@@ -132,7 +132,7 @@ from spark_jobs.value_options import value_options
     type=click.IntRange(0, 36_500),
     metavar="DAYS",
     help="Expire the table's snapshots that are older, after the export. Without it those that the table's "
-    "properties let go of.",
+    "properties do not keep.",
 )
 @click.option(
     "--row-ttl",

@@ -31,7 +31,7 @@ def pack_offsets(starts: Mapping[int, int], *sets: Mapping[int, Ranges]) -> str:
 
 
 def unpack_offsets(text: str, set_count: int) -> tuple[dict[int, int], list[dict[int, Ranges]]]:
-    """What was packed. Raises `ValueError` for every other text."""
+    """The offsets and sets that were packed. Raises `ValueError` for every other text."""
     columns = _columns(_decompressed(text))
     try:
         starts = _starts_of(next(columns), next(columns))

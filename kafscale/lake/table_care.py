@@ -44,7 +44,7 @@ def properties_to_add(present: Mapping[str, str]) -> dict[str, str]:
 
 
 def retention_of(properties: Mapping[str, str]) -> Retention | None:
-    """What the table's properties say about its snapshots; None if an export must not expire any.
+    """How long the table's properties keep its snapshots; None if an export must not expire any.
 
     That is so without a maximum age, with one that is not a number, and where `gc.enabled` is false.
     """

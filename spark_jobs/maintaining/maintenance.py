@@ -77,7 +77,7 @@ def maintain(
 
 
 def _steps(wanted: Maintenance) -> Iterator[tuple[str, Step]]:
-    """Rows go first and are not rewritten; what the steps let go of is expired after them."""
+    """Rows go first and are not rewritten; files that the steps replace are expired after them."""
     if (ttl_sec := wanted.row_ttl_sec) is not None:
         yield (
             "old rows",

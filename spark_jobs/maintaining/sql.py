@@ -1,4 +1,4 @@
-"""What the steps of maintenance share: a table's name in SQL, and its procedures."""
+"""A maintained table in SQL: its rows, its metadata, and Iceberg's procedures for it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

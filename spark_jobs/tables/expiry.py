@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 
 def expire_old_snapshots(spark: SparkSession, table_name: str, least: int = LEAST_TO_EXPIRE) -> bool:
-    """Expire what the table's properties let go of, with its files, once it is `least` snapshots or more.
+    """Expire what the table's properties do not keep, with its files, once it is `least` snapshots or more.
 
     Best-effort: what Iceberg or the catalog refuses is logged. What was committed is safe whatever happens here.
     """

@@ -23,7 +23,7 @@ def test_a_new_table_lets_go_of_old_snapshots() -> None:
     assert retention_of(properties_of_new_table()) == Retention(max_age_ms=6 * 3_600_000, min_snapshots=100)
 
 
-def test_a_table_that_is_there_keeps_its_snapshots_and_what_it_says() -> None:
+def test_an_existing_table_keeps_its_snapshots_and_properties() -> None:
     assert properties_to_add({}) == {DELETE_OLD_METADATA: "true", PREVIOUS_VERSIONS: "20"}
     assert properties_to_add({DELETE_OLD_METADATA: "false", PREVIOUS_VERSIONS: "5"}) == {}
     assert retention_of(properties_to_add({})) is None

@@ -115,7 +115,7 @@ def test_rows_that_are_staged_by_an_export_are_left(spark: SparkSession, table: 
     assert read_state(spark, table, "orders") == after
 
 
-def test_maintenance_between_staging_and_publishing_hinders_nobody(
+def test_maintenance_between_staging_and_publishing_hinders_none(
     spark: SparkSession, local_catalog: IcebergCatalog, table: str
 ) -> None:
     for number in range(5):

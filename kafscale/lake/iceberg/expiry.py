@@ -33,7 +33,7 @@ _MAIN: Final = "main"
 
 
 def expire_old_snapshots(table: Table, name: str, now_ms: int, least: int = LEAST_TO_EXPIRE) -> int:
-    """Expire what the table's properties let go of, if it is `least` snapshots or more; returns how many.
+    """Expire what the table's properties do not keep, if it is `least` snapshots or more; returns how many.
 
     Best-effort: failures are logged. What was committed is safe whatever happens here.
     """
@@ -65,7 +65,7 @@ def expire_old_snapshots(table: Table, name: str, now_ms: int, least: int = LEAS
 
 
 def delete_old_metadata(table: Table, after: TableMetadata, name: str) -> None:
-    """Delete the metadata files that a commit on `table` has let go of. Best-effort: failures are logged.
+    """Delete the metadata files that a commit on `table` does not list any more. Best-effort: failures are logged.
 
     pyiceberg's own transactions do so; commits that are given to the catalog directly do not.
     """

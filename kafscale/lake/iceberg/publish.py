@@ -136,7 +136,7 @@ def _committed(table: Table, requirements: Any, updates: Any, name: str) -> Exce
 
 
 def _tidy(table: Table, metadata: TableMetadata, location: str, name: str) -> None:
-    """Delete metadata files and expire snapshots that the table's properties let go of. Best-effort."""
+    """Delete metadata files and expire snapshots that the table's properties do not keep. Best-effort."""
     delete_old_metadata(table, metadata, name)
     current = Table(table.name(), metadata, location, table.io, table.catalog)
     expire_old_snapshots(current, name, time.time_ns() // 1_000_000)
