@@ -79,12 +79,13 @@ def main(
         for number in range(1, commits + 1):
             _produce(producer, partitions, records, number)
             done.append(_commit(engine, lake))
+            if number in show_at or number == commits:
+                click.echo(_line(number, done[-SHOWN:], _sizes(lake)))
             if maintain_every and number % maintain_every == 0:
                 began = time.monotonic()
                 _maintain(lake)
-                click.echo(f"{number:>7}  maintained in {time.monotonic() - began:.1f} s")
-            if number in show_at or number == commits:
-                click.echo(_line(number, done[-SHOWN:], _sizes(lake)))
+                took = time.monotonic() - began
+                click.echo(f"{_line(number, done[-SHOWN:], _sizes(lake))}  after maintenance of {took:.1f} s")
         _check(lake, partitions, records * commits)
 
 
@@ -122,6 +123,7 @@ def _spark(lake: Path) -> list[str]:
         "--master", "local[2]", "--warehouse", f"file://{lake}", "--catalog", "local=jdbc",
         "--catalog-property", f"local.uri=jdbc:sqlite:{lake / 'catalog.db'}",
         "--catalog-property", "local.jdbc.schema-version=V1", "--conf", f"spark.jars={_database_driver()}",
+        "--conf", "spark.sql.shuffle.partitions=4",
     ]  # fmt: skip
 
 
