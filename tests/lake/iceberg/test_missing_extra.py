@@ -16,6 +16,10 @@ def test_the_extra_is_named(command: str, monkeypatch: pytest.MonkeyPatch, loggi
     # What is imported below becomes the package's attribute, and stays it.
     monkeypatch.setattr(lake, "iceberg", iceberg)
     for name in [one for one in sys.modules if one.startswith(loaded)]:
+        parent, _, child = name.rpartition(".")
+        if hasattr(sys.modules.get(parent), child):
+            # A second import would leave its modules as attributes of the package.
+            monkeypatch.setattr(sys.modules[parent], child, sys.modules[name])
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "pyiceberg", None)
     assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
