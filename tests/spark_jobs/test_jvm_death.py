@@ -50,7 +50,7 @@ def test_a_run_ends_with_a_report_when_spark_is_gone() -> None:
     report = ExportReport(lambda _: None, lambda: 0.0)
     run = ExportRun(
         spark,
-        RunOptions(topics=options, interval_sec=3600),
+        RunOptions(topics=lambda: options, interval_sec=3600),
         hold,
         lambda topic: pytest.fail(f"opened {topic}"),
         report,
