@@ -12,10 +12,12 @@ DELETE_OLD_METADATA: Final = "write.metadata.delete-after-commit.enabled"
 PREVIOUS_VERSIONS: Final = "write.metadata.previous-versions-max"
 MAX_SNAPSHOT_AGE_MS: Final = "history.expire.max-snapshot-age-ms"
 MIN_SNAPSHOTS: Final = "history.expire.min-snapshots-to-keep"
+MERGE_MANIFESTS: Final = "commit.manifest-merge.enabled"
 GC_ENABLED: Final = "gc.enabled"
 
 _HOUR_MS: Final = 3_600_000
-_METADATA: Final = {DELETE_OLD_METADATA: "true", PREVIOUS_VERSIONS: "20"}
+# Iceberg's default for the last; pyiceberg only merges manifests where the table says so.
+_METADATA: Final = {DELETE_OLD_METADATA: "true", PREVIOUS_VERSIONS: "20", MERGE_MANIFESTS: "true"}
 _HISTORY: Final = {MAX_SNAPSHOT_AGE_MS: str(6 * _HOUR_MS), MIN_SNAPSHOTS: "100"}
 
 LEAST_TO_EXPIRE: Final = 20

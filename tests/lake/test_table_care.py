@@ -6,6 +6,7 @@ from kafscale.lake.table_care import (
     DELETE_OLD_METADATA,
     GC_ENABLED,
     MAX_SNAPSHOT_AGE_MS,
+    MERGE_MANIFESTS,
     MIN_SNAPSHOTS,
     PREVIOUS_VERSIONS,
     STAGED_AGE_MS,
@@ -24,8 +25,11 @@ def test_a_new_table_lets_go_of_old_snapshots() -> None:
 
 
 def test_an_existing_table_keeps_its_snapshots_and_properties() -> None:
-    assert properties_to_add({}) == {DELETE_OLD_METADATA: "true", PREVIOUS_VERSIONS: "20"}
-    assert properties_to_add({DELETE_OLD_METADATA: "false", PREVIOUS_VERSIONS: "5"}) == {}
+    added = {DELETE_OLD_METADATA: "true", PREVIOUS_VERSIONS: "20", MERGE_MANIFESTS: "true"}
+    assert properties_to_add({}) == added
+    assert properties_to_add({DELETE_OLD_METADATA: "false", PREVIOUS_VERSIONS: "5"}) == {
+        MERGE_MANIFESTS: "true"
+    }
     assert retention_of(properties_to_add({})) is None
 
 

@@ -56,7 +56,7 @@ def expire_old_snapshots(table: Table, name: str, now_ms: int, least: int = LEAS
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         removed = RemoveSnapshotsUpdate.model_validate({"snapshot-ids": ids})
         response = table.catalog.commit_table(table, (uuid, *unmoved), (removed,))
-        _delete(table.io, files)
+        delete_files(table.io, files)
         delete_old_metadata(table, response.metadata, name)
     except CATALOG_ERRORS as problem:
         logger.warning("could not expire old snapshots of %s: %s", name, reason_of(problem))
@@ -142,7 +142,8 @@ def _deleted_by(metadata: TableMetadata, snapshots: Iterable[Snapshot], io: File
                     yield entry.data_file.file_path
 
 
-def _delete(io: FileIO, paths: Iterable[str]) -> None:
+def delete_files(io: FileIO, paths: Iterable[str]) -> None:
+    """Delete files that no snapshot names. Best-effort: failures are logged."""
     for path in paths:
         try:
             io.delete(path)

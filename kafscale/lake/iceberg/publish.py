@@ -24,7 +24,7 @@ from pyiceberg.table.update import AssertTableUUID
 
 from kafscale.lake.commit_errors import CommitUnknownError, StaleExportError
 from kafscale.lake.export_state import ExportState, encode_state, find_state, property_of
-from kafscale.lake.iceberg.expiry import delete_old_metadata, expire_old_snapshots
+from kafscale.lake.iceberg.expiry import delete_files, delete_old_metadata, expire_old_snapshots
 from kafscale.lake.iceberg.lake_errors import CATALOG_ERRORS, lake_errors, reason_of
 
 logger = logging.getLogger(__name__)
@@ -95,8 +95,8 @@ def publish(
         if found.commit_id != before.commit_id:
             raise StaleExportError(name, before, found)
         with lake_errors(f"cannot write the manifest of a commit to {name}"):
-            requirements, updates = _staged(table, files, after)
-        problem = _committed(table, requirements, updates, name)
+            requirements, updates, append = _staged(table, files, after)
+        problem = _committed(table, requirements, updates, append, name)
         if problem is None:
             return
         logger.warning("a commit to %s did not succeed at once: %s", name, reason_of(problem))
@@ -104,8 +104,8 @@ def publish(
     raise CommitUnknownError(name, reason_of(problem)) from problem
 
 
-def _staged(table: Table, files: Sequence[DataFile], after: ExportState) -> tuple[Any, Any]:
-    """The commit as a catalog takes it: what must be so, and what changes."""
+def _staged(table: Table, files: Sequence[DataFile], after: ExportState) -> tuple[Any, Any, Any]:
+    """The commit as a catalog takes it: what must be so, and what changes; and who wrote it."""
     name, text = property_of(after.topic), encode_state(after)
     transaction = table.transaction()
     # Merges manifests once there are a hundred, or each commit would read and write a longer list of them.
@@ -115,10 +115,10 @@ def _staged(table: Table, files: Sequence[DataFile], after: ExportState) -> tupl
     append.commit()
     transaction.set_properties({name: text})
     uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-    return (*transaction._requirements, uuid), transaction._updates
+    return (*transaction._requirements, uuid), transaction._updates, append
 
 
-def _committed(table: Table, requirements: Any, updates: Any, name: str) -> Exception | None:
+def _committed(table: Table, requirements: Any, updates: Any, append: Any, name: str) -> Exception | None:
     """None if it has been; the problem if it is not, or may not have been: the table tells at the next attempt.
 
     Two commits of the same files cannot both succeed, because each replaces exactly the snapshot that it follows.
@@ -131,12 +131,22 @@ def _committed(table: Table, requirements: Any, updates: Any, name: str) -> Exce
     except CATALOG_ERRORS as found:
         problem: Exception = found
         return problem
-    _tidy(table, response.metadata, response.metadata_location, name)
+    current = Table(table.name(), response.metadata, response.metadata_location, table.io, table.catalog)
+    _tidy(table, current, append, name)
     return None
 
 
-def _tidy(table: Table, metadata: TableMetadata, location: str, name: str) -> None:
-    """Delete metadata files and expire snapshots that the table's properties do not keep. Best-effort."""
-    delete_old_metadata(table, metadata, name)
-    current = Table(table.name(), metadata, location, table.io, table.catalog)
+def _tidy(before: Table, current: Table, append: Any, name: str) -> None:
+    """Delete what the commit does not need, and what the table's properties do not keep. Best-effort.
+
+    A manifest that the commit wrote and merged into another at once is in no snapshot.
+    """
+    try:
+        snapshot, manifests = current.metadata.snapshot_by_id(append.snapshot_id), append._written_manifests
+        if snapshot is not None and len(manifests) > 1:
+            named = {one.manifest_path for one in snapshot.manifests(current.io)}
+            delete_files(current.io, [path for path in manifests if path not in named])
+    except CATALOG_ERRORS as problem:
+        logger.warning("could not read the manifests of %s: %s", name, reason_of(problem))
+    delete_old_metadata(before, current.metadata, name)
     expire_old_snapshots(current, name, time.time_ns() // 1_000_000)

@@ -62,6 +62,9 @@ def test_files_of_old_snapshots_and_versions_go(exporter: LakeExporter, writer: 
         table = table_of(catalog)
         assert metadata_files(exporter) == named_by(table)
         assert len(table.metadata.metadata_log) == 2
+        current = table.metadata.current_snapshot()
+        assert current is not None
+        assert len(current.manifests(table.io)) <= 3, "they are merged"
 
 
 def test_a_tag_keeps_its_snapshot_and_files(exporter: LakeExporter, writer: TopicWriter) -> None:
