@@ -40,7 +40,7 @@ def complete_replay(spark: SparkSession, table: str, topic: str) -> None:
 
 def _was_rolled_back(metadata: Any, topic: str, state: ReplayState) -> bool:
     """True if the rows are gone from the table: its snapshots go back, its properties do not."""
-    if _is_among(jvm.ancestor_summaries(metadata), topic, state.commit_id):
+    if _is_among(jvm.ancestor_summaries(metadata, metadata.currentSnapshot()), topic, state.commit_id):
         return False
     # A snapshot that has expired is in neither; the table did not go back then.
     return _is_among(jvm.all_summaries(metadata), topic, state.commit_id)
