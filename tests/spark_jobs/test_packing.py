@@ -11,7 +11,7 @@ TASK_BYTES = 8 * MIB
 
 
 def split(partition: int, size_bytes: int) -> Split:
-    return Split(topic="t", partition=partition, pieces=(), size_bytes=size_bytes, epochs=())
+    return Split(topic="t", topic_id="id", partition=partition, pieces=(), size_bytes=size_bytes, epochs=())
 
 
 @given(st.lists(st.integers(0, 3 * TASK_BYTES), max_size=50), st.none() | st.integers(1, 100))
