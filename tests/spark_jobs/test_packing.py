@@ -1,5 +1,7 @@
 """Small splits share a task, large ones have their own, and none is lost or out of order."""
 
+from uuid import UUID
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,11 +9,14 @@ from kafscale.reader.splits import REQUEST_BYTES, Split
 from spark_jobs.source.packing import packed
 
 MIB = 1024 * 1024
+TOPIC_ID = UUID(int=1)
 TASK_BYTES = 8 * MIB
 
 
 def split(partition: int, size_bytes: int) -> Split:
-    return Split(topic="t", topic_id="id", partition=partition, pieces=(), size_bytes=size_bytes, epochs=())
+    return Split(
+        topic="t", topic_id=TOPIC_ID, partition=partition, pieces=(), size_bytes=size_bytes, epochs=()
+    )
 
 
 @given(st.lists(st.integers(0, 3 * TASK_BYTES), max_size=50), st.none() | st.integers(1, 100))
