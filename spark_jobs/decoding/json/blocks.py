@@ -28,7 +28,7 @@ def eligible(column: pa.Array, max_value_bytes: int) -> npt.NDArray[np.bool_]:
     A value that begins and ends with a brace and is read without an error is one row, whatever lies around it:
     Arrow takes a newline only between tokens. Nesting is bounded because Arrow's reader recurses.
     """
-    offsets, data = _layout(column)
+    offsets, data = layout(column)
     starts, ends = offsets[:-1], offsets[1:]
     lengths = ends - starts
     fine = (lengths > 1) & (lengths <= max_value_bytes) & ~_is_null(column)
@@ -83,7 +83,7 @@ def _has_odd_numbers(joined: pa.Buffer) -> bool:
     return (b"Inf" in text or b"NaN" in text) and _NOT_FINITE.search(text) is not None
 
 
-def _layout(column: pa.Array) -> tuple[Rows, npt.NDArray[np.uint8]]:
+def layout(column: pa.Array) -> tuple[Rows, npt.NDArray[np.uint8]]:
     """Offsets and bytes of a column of type binary."""
     _, offsets, data = column.buffers()
     if offsets is None or not len(column):

@@ -1,6 +1,8 @@
 """Decodes a column of JSON values: blocks with Arrow's reader where possible, other values one by one."""
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,9 @@ from spark_jobs.decoding.json.values import converter
 from spark_jobs.decoding.options import Framing
 from spark_jobs.decoding.problems import UndecodableError
 from spark_jobs.decoding.types import arrow_type, nullable
+
+if TYPE_CHECKING:
+    from spark_jobs.decoding.json.suspects import Suspects
 
 # Inferring costs cells for each name and each object in a block, which for keys used as names is quadratic.
 _MAX_INFERRED_BYTES = 64 * 1024
@@ -53,6 +58,8 @@ class JsonDecoder:
         self._schema = reading_schema(json_format.data_type)
         self._unexpected = "infer" if json_format.inferred else "ignore"
         self._max_bytes = _MAX_INFERRED_BYTES if json_format.inferred else _MAX_READ_BYTES
+        self._is_inferred = json_format.inferred
+        self._is_wary = False
 
     def decode(self, column: pa.Array) -> DecodedColumn:
         """Decode a column of type binary; never raises for a value."""
@@ -75,6 +82,27 @@ class JsonDecoder:
         found: list[tuple[blocks.Rows, pa.Array]],
         errors: list[str | None],
     ) -> None:
+        """Read the rows at once; if that cannot be, without those that are to blame, which are read one by one."""
+        if not self._is_wary:
+            values = None if len(rows) <= _FEW_ROWS else self._read(taken(column, rows))
+            if values is not None:
+                found.append((rows, values))
+                return
+        suspect = self._suspects.among(column, rows)
+        # Where there were some, the next block has some, too, and would be read in vain.
+        self._is_wary = bool(suspect.any())
+        if self._is_wary:
+            found.append(self._one_by_one(column, errors, rows[suspect]))
+        if not suspect.all():
+            self._divide(column, rows[~suspect], found, errors)
+
+    def _divide(
+        self,
+        column: pa.Array,
+        rows: blocks.Rows,
+        found: list[tuple[blocks.Rows, pa.Array]],
+        errors: list[str | None],
+    ) -> None:
         """Read the rows at once, or those parts of them that can be, and the other rows one by one."""
         values = None if len(rows) <= _FEW_ROWS else self._read(taken(column, rows))
         if values is not None:
@@ -83,7 +111,15 @@ class JsonDecoder:
             found.append(self._one_by_one(column, errors, rows))
         else:
             for part in np.array_split(rows, _SPLIT):
-                self._decode_block(column, part, found, errors)
+                self._divide(column, part, found, errors)
+
+    @cached_property
+    def _suspects(self) -> "Suspects":
+        # Imported when a block first needs it: its code is compiled, or loaded, then.
+        from spark_jobs.decoding.json.suspects import Suspects
+
+        assert isinstance(self._data_type, st.StructType), "only objects are read in blocks"
+        return Suspects(self._data_type, keeps_unknown=self._is_inferred)
 
     def _read(self, column: pa.Array) -> pa.Array | None:
         table = blocks.read(column, self._schema, unexpected=self._unexpected)

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import reduce
+from functools import cache, reduce
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,9 @@ from spark_jobs.decoding.json.observed import NOTHING, Observed, from_plain, joi
 from spark_jobs.decoding.json.parser import parse
 from spark_jobs.decoding.options import Framing
 from spark_jobs.decoding.problems import UndecodableError
+
+if TYPE_CHECKING:
+    from spark_jobs.decoding.json.suspects import Suspects
 
 _MAX_BLOCK_BYTES = 64 * 1024
 _INT_LIMIT = 1 << 31
@@ -56,11 +60,33 @@ def joined(texts: Iterable[str]) -> Observed:
 def _observe_block(column: pa.Array, rows: blocks.Rows) -> Observed:
     if len(rows) <= _FEW_ROWS:
         return _one_by_one(taken(column, rows))
-    table = blocks.read(taken(column, rows), None, unexpected="infer")
-    found = None if table is None else _of_table(table)
+    found = _observe_at_once(column, rows)
     if found is not None:
         return found
-    return reduce(join, (_observe_block(column, part) for part in np.array_split(rows, _SPLIT)), NOTHING)
+    suspect = _suspects().among(column, rows)
+    return join(_one_by_one(taken(column, rows[suspect])), _observe_parts(column, rows[~suspect]))
+
+
+def _observe_parts(column: pa.Array, rows: blocks.Rows) -> Observed:
+    if len(rows) <= _FEW_ROWS:
+        return _one_by_one(taken(column, rows))
+    found = _observe_at_once(column, rows)
+    if found is not None:
+        return found
+    return reduce(join, (_observe_parts(column, part) for part in np.array_split(rows, _SPLIT)), NOTHING)
+
+
+def _observe_at_once(column: pa.Array, rows: blocks.Rows) -> Observed | None:
+    table = blocks.read(taken(column, rows), None, unexpected="infer")
+    return None if table is None else _of_table(table)
+
+
+@cache
+def _suspects() -> "Suspects":
+    # Imported when a block first needs it: its code is compiled, or loaded, then.
+    from spark_jobs.decoding.json.suspects import Suspects
+
+    return Suspects(None, keeps_unknown=False)
 
 
 def _one_by_one(column: pa.Array) -> Observed:

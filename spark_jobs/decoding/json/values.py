@@ -98,7 +98,7 @@ def _map_of(convert: Convert) -> Convert:
         converted: dict[str, object] = {}
         for key, item in value.items():
             try:
-                converted[_unicode(key)] = convert(item)
+                converted[unicode_text(key)] = convert(item)
             except UndecodableError as problem:
                 raise problem.within(key) from None
         return converted
@@ -195,10 +195,11 @@ def _boolean(value: object) -> object:
 
 
 def _string(value: object) -> object:
-    return _unicode(text_of(value))
+    return unicode_text(text_of(value))
 
 
-def _unicode(text: str) -> str:
+def unicode_text(text: str) -> str:
+    """The text itself. Raises `UndecodableError` for one that UTF-8 cannot have."""
     if not text.isascii():
         try:
             text.encode()
