@@ -22,6 +22,10 @@ _COLUMNS = (
 )
 
 
+TIME_DOES_NOT_FIT = "timestamp: has more milliseconds than a column of microseconds can hold"
+"""Why a record is a dead letter in exports; its column `timestamp` is null, which no other's is."""
+
+
 @cache
 def arrow_schema(include_headers: bool) -> pa.Schema:
     """The schema of the record batches; all columns are nullable."""

@@ -2,11 +2,15 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 from kafscale.cluster.layout_syntax import LEGAL_TERMS as LEGAL_TERMS
 from kafscale.cluster.layout_syntax import split_terms as split_terms
 from kafscale.cluster.layout_syntax import term_parts
 from kafscale.errors import SettingError
+
+KAFKA: Final = "_kafka"
+"""The column of a flat table that has what Kafka knows of a record."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

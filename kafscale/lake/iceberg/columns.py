@@ -34,11 +34,6 @@ class Formats:
     key: TextFormat = TextFormat.BYTES
     value: TextFormat = TextFormat.BYTES
 
-    @property
-    def all_decode(self) -> bool:
-        """True if no record can become a dead letter."""
-        return self.key is TextFormat.BYTES and self.value is TextFormat.BYTES
-
 
 def row_schema(formats: Formats) -> Schema:
     """The columns of the table; all of them are optional, as Spark makes them."""

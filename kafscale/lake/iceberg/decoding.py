@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute
 
+from kafscale.arrow.columns import TIME_DOES_NOT_FIT
 from kafscale.lake.iceberg.columns import ERROR, Formats, TextFormat
 
 pc: Any = pyarrow.compute  # its functions are made when it is loaded
@@ -24,12 +25,14 @@ class Decoded:
 def decode(records: pa.RecordBatch, formats: Formats) -> Decoded:
     """The records with their keys and values as text, where the formats say so.
 
-    What is not UTF-8 becomes a dead letter, with its bytes and the reason: the value's, if both do not decode.
+    What is not UTF-8 becomes a dead letter, with its bytes and the reason: the value's, if both do not decode. So
+    does a record whose time does not fit its column.
     """
     table = pa.Table.from_batches([records])
-    if formats.all_decode:
-        return Decoded(rows=table)
     errors = pa.nulls(table.num_rows, pa.string())
+    times = records.column("timestamp")
+    if times.null_count:
+        errors = pc.if_else(pc.is_null(times), pa.scalar(TIME_DOES_NOT_FIT), errors)
     decoded = table
     # The key first: one reason is enough, and the value's replaces it.
     for name, text_format in (("key", formats.key), ("value", formats.value)):

@@ -25,7 +25,7 @@ from pyiceberg.types import IcebergType, IntegerType, ListType, LongType, Struct
 from kafscale.errors import SettingError
 from kafscale.lake.commit_errors import TableRefusedError
 from kafscale.lake.iceberg.lake_errors import CATALOG_ERRORS, lake_errors, reason_of
-from kafscale.lake.layout_terms import LayoutTerm, parse_term
+from kafscale.lake.layout_terms import KAFKA, LayoutTerm, parse_term
 from kafscale.lake.table_care import properties_of_new_table, properties_to_add
 
 logger = logging.getLogger(__name__)
@@ -86,6 +86,7 @@ class TableStore:
     def check(self, table: Table, columns: Schema) -> None:
         """Raise `TableRefusedError` if no option lets the table take rows of these columns."""
         _check_version(table)
+        _check_shape(table)
         _check_columns(table, columns)
 
     def _create(self, identifier: tuple[str, ...], columns: Schema, options: LayoutOptions) -> Table:
@@ -162,6 +163,15 @@ def _check_version(table: Table) -> None:
         raise TableRefusedError(
             f"table {_name(table)} has format version {table.metadata.format_version}; this export writes up to "
             f"{_MOST_RECENT_FORMAT}: use the Spark job (python -m spark_jobs.export)"
+        )
+
+
+def _check_shape(table: Table) -> None:
+    kafka = {one.name: one.field_type for one in table.schema().fields}.get(KAFKA)
+    if isinstance(kafka, StructType) and "offset" in {one.name for one in kafka.fields}:
+        raise TableRefusedError(
+            f"table {_name(table)} is flat: it was made by the Spark job with --flatten, and only that goes on with "
+            "it (python -m spark_jobs.export)"
         )
 
 

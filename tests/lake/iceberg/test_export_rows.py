@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from kafscale.arrow.columns import TIME_DOES_NOT_FIT
 from kafscale.lake.iceberg import data_files
 from kafscale.protocol.compression import Codec
 from tests.lake.support.exporter import LakeExporter, in_order
@@ -36,12 +37,11 @@ def test_rows_are_the_records_of_every_kind(exporter: LakeExporter, writer: Topi
 
     exporter.export()
 
-    # A time that microseconds cannot hold is null.
-    late = [
-        replace(one, timestamp_ms=0).row() | {"timestamp": None} for one in writer.stored() if is_late(one)
-    ]
     expected = [one.row() for one in writer.stored() if not is_late(one)]
-    assert exporter.stored_rows() == in_order([*expected, *late])
+    assert exporter.stored_rows() == in_order(expected)
+    # A time that microseconds cannot hold makes a dead letter.
+    (late,) = (replace(one, timestamp_ms=0).row() for one in writer.stored() if is_late(one))
+    assert exporter.dead_letters() == [late | {"timestamp": None, "error": TIME_DOES_NOT_FIT}]
     assert exporter.state().exported == {0: ((0, 150),), 1: ((0, 10),)}
 
 

@@ -130,6 +130,22 @@ def test_a_table_with_decoded_values_is_the_spark_jobs(exporter: LakeExporter, w
     assert "python -m spark_jobs.export" in done.text
 
 
+def test_a_flat_table_is_the_spark_jobs(exporter: LakeExporter, writer: TopicWriter) -> None:
+    writer.append(0, sent(1))
+    exporter.folder.mkdir()
+    kafka = StructType(NestedField(3, "offset", LongType(), required=False))
+    fields = (
+        NestedField(1, "id", LongType(), required=False),
+        NestedField(2, "_kafka", kafka, required=False),
+    )
+    with exporter.opened_catalog() as catalog:
+        catalog.create_namespace("kafka")
+        catalog.create_table("kafka.shop_orders", Schema(*fields))
+    done = exporter.run()
+    assert done.status == 1
+    assert "shop_orders is flat: it was made by the Spark job with --flatten" in done.text
+
+
 def test_a_table_that_requires_another_column(exporter: LakeExporter, writer: TopicWriter) -> None:
     writer.append(0, sent(1))
     exporter.folder.mkdir()
