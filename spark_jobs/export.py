@@ -26,7 +26,7 @@ from spark_jobs.cli_options import (
     run_job,
     store_options,
 )
-from spark_jobs.decoding.options import ValueOptions
+from spark_jobs.decoding.options import WITH_FIELDS, ValueOptions
 from spark_jobs.job.export_options import ExportCommand
 from spark_jobs.registry_options import RegistryOptions, registry_options
 from spark_jobs.route_options import route_options
@@ -66,6 +66,12 @@ from spark_jobs.value_options import value_options
     is_flag=True,
     help="Export nothing new: make rows of the dead letters that decode with the options as they are now, and delete "
     "them from the dead-letter table.",
+)
+@click.option(
+    "--flatten",
+    is_flag=True,
+    help="Make columns of the fields of values, and put what Kafka knows of a record into one column _kafka: topic, "
+    "partition, offset, timestamp, timestampType, key, headers, and tombstone for a null value.",
 )
 @click.option(
     "--starting-offsets",
@@ -190,6 +196,7 @@ def main(
     routes: Routes | None,
     dead_letter_limit: DeadLetterLimit,
     replay_dead_letters: bool,
+    flatten: bool,
     starting_offsets: OffsetPoint,
     backfill_from: OffsetPoint | None,
     backfill_until: OffsetPoint | None,
@@ -240,6 +247,11 @@ def main(
         )
     if routes is not None and config_options.by_config:
         raise click.UsageError("--route is of no use with --topics-by-config: give the topic by its name")
+    if flatten and not config_options.by_config and values.format not in WITH_FIELDS:
+        raise click.UsageError(
+            f"--flatten is of no use with --value-format {values.format}, whose values have no fields: it needs "
+            + ", ".join(sorted(WITH_FIELDS))
+        )
     if not config_options.by_config:
         require_topics(topics, topic_pattern)
     command = ExportCommand(
@@ -254,6 +266,7 @@ def main(
         routes=routes,
         dead_letter_limit=dead_letter_limit,
         replays_dead_letters=replay_dead_letters,
+        flattens=flatten,
         start=starting_offsets,
         backfill=backfill,
         freshness=Freshness(freshness),

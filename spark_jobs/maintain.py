@@ -59,7 +59,10 @@ from spark_jobs.maintaining.maintain_command import MaintainCommand
     help="Delete rows that are older. Off unless given.",
 )
 @click.option(
-    "--row-ttl-column", default="timestamp", metavar="NAME", help="The column that says how old a row is."
+    "--row-ttl-column",
+    metavar="NAME",
+    show_default="timestamp, or _kafka.timestamp of a flat table",
+    help="The column that says how old a row is; with dots a field in it.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print what was done as JSON on standard output.")
 @click.option("--quiet", is_flag=True, help="Print no progress.")
@@ -77,7 +80,7 @@ def main(
     orphan_age: int,
     orphans: bool,
     row_ttl: int | None,
-    row_ttl_column: str,
+    row_ttl_column: str | None,
     as_json: bool,
     quiet: bool,
 ) -> None:

@@ -51,7 +51,8 @@ _OPTIONS: Final = (
         type=click.Choice([one.value for one in ValueFormat]),
         default=_DEFAULTS.format.value,
         show_default=True,
-        help="The format of values. A value that does not decode goes to the dead-letter table.",
+        help="The format of values; json-variant makes VARIANTs of JSON, for tables of format version 3. A value "
+        "that does not decode goes to the dead-letter table.",
     ),
     click.option(
         "--key-format",

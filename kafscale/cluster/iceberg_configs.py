@@ -40,6 +40,7 @@ class IcebergValueFormat(StrEnum):
     BYTES = "bytes"
     STRING = "string"
     JSON = "json"
+    JSON_VARIANT = "json-variant"
     AVRO = "avro"
     PROTOBUF = "protobuf"
 

@@ -21,7 +21,7 @@ from kafscale.settings.kinds import Address
 if TYPE_CHECKING:
     from kafscale.lake.offset_points import OffsetPoint
 
-_DECODED = ("json", "avro", "protobuf")
+_DECODED = ("json", "json-variant", "avro", "protobuf")
 
 
 @click.command(context_settings={"show_default": True, "max_content_width": 110})

@@ -15,7 +15,7 @@ ROWS: Final = _family(
 DEAD_LETTERS: Final = _family(
     MetricType.COUNTER,
     "kafscale_export_dead_letters_total",
-    "Rows appended to the dead-letter table, because their value or key did not decode.",
+    "Rows appended to the dead-letter table: their value or key did not decode, or their timestamp did not fit.",
     "topic",
 )
 COMMIT_DURATION: Final = _family(

@@ -77,14 +77,28 @@ def array_of(
     try:
         return _array(values, stored_as, arrow_type)
     except _REFUSALS:
-        pass  # one of them is out of range: look for it
-    for row, value in enumerate(values):
-        try:
-            _array([value], stored_as, arrow_type)
-        except _REFUSALS as problem:
-            errors[row] = UndecodableError(f"cannot be stored: {shown(str(problem))}").reason()
-            values[row] = None
+        _refuse_in(values, errors, range(len(values)), stored_as, arrow_type)
     return _array(values, stored_as, arrow_type)
+
+
+def _refuse_in(
+    values: list[object],
+    errors: list[str | None],
+    rows: range,
+    stored_as: pa.DataType,
+    arrow_type: pa.DataType,
+) -> None:
+    """Look for the values that Arrow refuses, by halves: a few of them cost little."""
+    try:
+        _array(values[rows.start : rows.stop], stored_as, arrow_type)
+    except _REFUSALS as problem:
+        if len(rows) == 1:
+            errors[rows.start] = UndecodableError(f"cannot be stored: {shown(str(problem))}").reason()
+            values[rows.start] = None
+        else:
+            middle = len(rows) // 2
+            _refuse_in(values, errors, rows[:middle], stored_as, arrow_type)
+            _refuse_in(values, errors, rows[middle:], stored_as, arrow_type)
 
 
 _REFUSALS = (pa.ArrowException, ValueError, TypeError, OverflowError)

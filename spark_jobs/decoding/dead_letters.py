@@ -4,7 +4,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 VALUE_BYTES, KEY_BYTES, ERROR = "value_bytes", "key_bytes", "error"
+IS_KEPT = "is_kept"
+"""True for a dead letter that may come back to the driver, false for one that was too much, null for a row."""
 _COORDINATES = ("topic", "partition", "offset", "timestamp", "timestampType")
+
+
+def letter_columns(decoded: DataFrame) -> dict[str, Column]:
+    """The columns of the dead-letter table, made of those of decoded records: coordinates, bytes, error."""
+    key = sf.col(KEY_BYTES) if KEY_BYTES in decoded.columns else sf.col("key")
+    columns: dict[str, Column] = {name: sf.col(name) for name in _COORDINATES}
+    columns |= {"key": key.alias("key"), "value": sf.col(VALUE_BYTES).alias("value")}
+    if "headers" in decoded.columns:
+        columns["headers"] = sf.col("headers")
+    return columns | {ERROR: sf.col(ERROR)}
 
 
 def dead_letter_columns(decoded: DataFrame) -> DataFrame:
@@ -12,9 +24,4 @@ def dead_letter_columns(decoded: DataFrame) -> DataFrame:
 
     The same records always give the same rows: nothing in them says when they were exported.
     """
-    key = sf.col(KEY_BYTES) if KEY_BYTES in decoded.columns else sf.col("key")
-    columns: list[Column] = [sf.col(name) for name in _COORDINATES]
-    columns += [key.alias("key"), sf.col(VALUE_BYTES).alias("value")]
-    if "headers" in decoded.columns:
-        columns.append(sf.col("headers"))
-    return decoded.where(sf.col(ERROR).isNotNull()).select(*columns, sf.col(ERROR))
+    return decoded.where(sf.col(ERROR).isNotNull()).select(*letter_columns(decoded).values())

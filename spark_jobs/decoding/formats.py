@@ -19,12 +19,14 @@ from spark_jobs.decoding.json.inference import joined, observe_batches
 from spark_jobs.decoding.json.json_schema import json_schema_type
 from spark_jobs.decoding.json.observed import MAX_FIELDS_SEEN, Observed
 from spark_jobs.decoding.json.schema import read_type
+from spark_jobs.decoding.json.variant import VariantFormat
 from spark_jobs.decoding.options import Framing, ValueFormat, ValueOptions
 from spark_jobs.decoding.protobuf.column import ProtobufFormat
 from spark_jobs.decoding.protobuf.descriptors import check_message
 from spark_jobs.decoding.protobuf.registered import descriptor_set, first_message, message_paths
 from spark_jobs.decoding.schema_files import read_bytes, read_text
 from spark_jobs.decoding.schema_source import SchemaSource
+from spark_jobs.decoding.text import TextFormat
 from spark_jobs.decoding.types import parts, require_usable
 
 logger = logging.getLogger(__name__)
@@ -33,17 +35,49 @@ logger = logging.getLogger(__name__)
 def column_format(
     options: ValueOptions, spark: SparkSession, records: DataFrame, known_type: st.DataType | None
 ) -> ColumnFormat | None:
-    """The format of the values; None if Spark itself can decode them. Raises `SettingError`."""
+    """The format of the values; None for bytes. Raises `SettingError`.
+
+    `known_type` matters for inferred JSON only: then one job looks at `records`.
+    """
+    if not is_inferred(options):
+        return fixed_format(options)
+    data_type = evolved(known_type, observed_in(records, options, known_type), options.max_fields)
+    return inferred_format(options, data_type)
+
+
+def is_inferred(options: ValueOptions) -> bool:
+    """True for values whose type is not given, but found in them. Raises `SettingError`."""
+    _require_matching(options)
+    has_reader = options.source is not None and options.source.reader is not None
+    has_schema = options.schema is not None or bool(options.schema_files) or has_reader
+    return options.format is ValueFormat.JSON and not has_schema
+
+
+def fixed_format(options: ValueOptions) -> ColumnFormat | None:
+    """The format of values whose type is not inferred; None for bytes. Raises `SettingError`."""
     _require_matching(options)
     match options.format:
-        case ValueFormat.BYTES | ValueFormat.STRING:
+        case ValueFormat.BYTES:
             return None
+        case ValueFormat.STRING:
+            return TextFormat()
         case ValueFormat.AVRO:
             return _avro(options)
         case ValueFormat.PROTOBUF:
             return _protobuf(options)
         case ValueFormat.JSON:
-            return _json(options, records, known_type)
+            return _json(options)
+        case ValueFormat.JSON_VARIANT:
+            if not hasattr(st, "VariantType"):
+                raise SettingError("value format json-variant: needs Spark 4, older ones have no variants")
+            return VariantFormat(framing=options.framing)
+
+
+def inferred_format(options: ValueOptions, data_type: st.DataType) -> ColumnFormat:
+    """JSON of the type that was found. Raises `SettingError` for a table's type that JSON cannot have."""
+    if not isinstance(data_type, st.NullType):
+        require_usable(data_type, "the table's column of values, for JSON without a schema")
+    return JsonFormat(data_type=data_type, inferred=True, framing=options.framing)
 
 
 def _avro(options: ValueOptions) -> AvroFormat:
@@ -97,31 +131,24 @@ def _path_of(message: str, schema_id: int, document: SchemaDocument) -> tuple[in
     return next((path for path, name in paths.items() if name == message.removeprefix(".")), None)
 
 
-def _json(options: ValueOptions, records: DataFrame, known_type: st.DataType | None) -> JsonFormat:
+def _json(options: ValueOptions) -> JsonFormat:
     if len(options.schema_files) > 1 or (options.schema_files and options.schema is not None):
         raise SettingError("value format json: has more than one schema; legal is one, as text or as a file")
     if options.schema_files:
         (path,) = options.schema_files
         data_type = read_type(read_text(path), f"schema file {path!r}")
-        return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
-    if options.schema is not None:
+    elif options.schema is not None:
         data_type = read_type(options.schema, "value schema")
-        return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
-    if options.source is not None and options.source.reader is not None:
+    else:
+        assert options.source is not None and options.source.reader is not None, "else it is inferred"
         data_type = json_schema_type(options.source.reader, options.source.what)
-        return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
-    return _inferred_json(options, records, known_type)
+    return JsonFormat(data_type=data_type, inferred=False, framing=options.framing)
 
 
-def _inferred_json(options: ValueOptions, records: DataFrame, known_type: st.DataType | None) -> JsonFormat:
-    if known_type is not None and not isinstance(known_type, st.NullType):
-        require_usable(known_type, "the table's column of values, for JSON without a schema")
-    observed = _observed(records, options.framing, exact_digits=_has_decimals(known_type))
-    data_type = evolved(known_type, observed, options.max_fields)
-    return JsonFormat(data_type=data_type, inferred=True, framing=options.framing)
+def observed_in(records: DataFrame, options: ValueOptions, known_type: st.DataType | None) -> Observed:
+    """The types of the records' JSON values: one job that looks at them all."""
+    framing, exact_digits = options.framing, _has_decimals(known_type)
 
-
-def _observed(records: DataFrame, framing: Framing, *, exact_digits: bool) -> Observed:
     def observe(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         texts = list(observe_batches(batches, framing, exact_digits=exact_digits))
         yield pa.RecordBatch.from_arrays([pa.array(texts, pa.string())], names=["observed"])
@@ -138,11 +165,12 @@ def _require_matching(options: ValueOptions) -> None:
     """Raise `SettingError` for an option that the format does not use: it would be ignored silently."""
     value_format = options.format
     plain = value_format in (ValueFormat.BYTES, ValueFormat.STRING)
-    if plain and (options.schema is not None or options.schema_files):
+    typeless = plain or value_format is ValueFormat.JSON_VARIANT
+    if typeless and (options.schema is not None or options.schema_files):
         raise SettingError(
             f"value format {value_format}: takes no schema; legal with json, avro and protobuf"
         )
-    if options.source is not None and (plain or options.framing is Framing.NONE):
+    if options.source is not None and (typeless or options.framing is Framing.NONE):
         raise SettingError(
             f"value format {value_format} with framing {options.framing}: takes no schema registry; legal with json, "
             "avro and protobuf in Confluent's framing"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from spark_jobs.decoding.schema_source import SchemaSource
 
@@ -12,8 +13,13 @@ class ValueFormat(StrEnum):
     BYTES = "bytes"
     STRING = "string"
     JSON = "json"
+    JSON_VARIANT = "json-variant"
     AVRO = "avro"
     PROTOBUF = "protobuf"
+
+
+WITH_FIELDS: Final = frozenset({ValueFormat.JSON, ValueFormat.AVRO, ValueFormat.PROTOBUF})
+"""The formats whose values have fields, each with a type."""
 
 
 class KeyFormat(StrEnum):

@@ -22,7 +22,10 @@ from spark_jobs.tables.table_options import TableOptions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicOptions(TopicScope):
-    """The export of one topic by Spark: its scope, the decoding of its values, and the layout of its tables."""
+    """The export of one topic by Spark: its scope, the decoding of its values, and the layout of its tables.
+
+    `flattens`: the fields of values are columns of the table (`flat_rows`).
+    """
 
     dead_letter_table: str
     value: ValueOptions
@@ -30,6 +33,7 @@ class TopicOptions(TopicScope):
     dead_letter_limit: DeadLetterLimit = field(default_factory=DeadLetterLimit)
     table_options: TableOptions = field(default_factory=TableOptions)
     write_options: Mapping[str, str] = field(default_factory=dict)
+    flattens: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,7 @@ class ExportCommand:
     routes: Routes | None
     dead_letter_limit: DeadLetterLimit
     replays_dead_letters: bool
+    flattens: bool
     start: OffsetPoint
     backfill: tuple[OffsetPoint, OffsetPoint] | None
     freshness: Freshness

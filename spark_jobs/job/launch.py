@@ -24,7 +24,7 @@ from kafscale.lake.topic_points import check_named_topics
 from kafscale.reader.topic_state import list_topics
 from spark_jobs.cli_options import session_options
 from spark_jobs.decoding.check import check_values
-from spark_jobs.decoding.options import ValueFormat
+from spark_jobs.decoding.options import WITH_FIELDS
 from spark_jobs.job.config_topics import JobTopics, job_topics
 from spark_jobs.job.export_options import ExportCommand, TopicOptions
 from spark_jobs.job.idle_topics import IdleTopics
@@ -115,7 +115,7 @@ def _used_registry(command: ExportCommand) -> RegistryOptions | None:
     by_type = command.routes is not None and command.routes.key.kind is RouteKind.TYPE
     if (
         command.registry is not None
-        and command.values.format in (ValueFormat.BYTES, ValueFormat.STRING)
+        and command.values.format not in WITH_FIELDS
         and not by_type
         and not command.config_options.by_config
     ):
@@ -171,6 +171,7 @@ def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
         value=command.values,
         routes=command.routes,
         dead_letter_limit=command.dead_letter_limit,
+        flattens=command.flattens,
         table_options=TableOptions(
             partition_by=command.partition_by,
             sort_by=command.sort_by,

@@ -11,10 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from kafscale.lake.ranges import Range
 from kafscale.settings.broker import SETTINGS, Settings
 from kafscale.settings.stores import StoreSettings
-from spark_jobs.job.batch_write import OpenRecords
+from spark_jobs.job.batch_records import OpenRecords
 from spark_jobs.source.columns import spark_schema
 from spark_jobs.source.open_source import load_records
 from spark_jobs.source.option_rows import TASK_BYTES
+from spark_jobs.source.row_step import RowStep
 
 _TASK_BYTES: Final = 8 * 1024 * 1024
 """About how much a task reads at least, because each writes a file, or one for each of the table's partitions."""
@@ -46,9 +47,10 @@ def records_of(
     """
     options = store_options(settings)
 
-    def open_records(ranges: Mapping[int, Range]) -> DataFrame:
+    def open_records(ranges: Mapping[int, Range], step: RowStep | None = None) -> DataFrame:
         if not ranges:
-            return spark.createDataFrame([], spark_schema(include_headers=True))
+            schema = spark_schema(include_headers=True)
+            return spark.createDataFrame([], schema if step is None else step.schema(schema))
         firsts = {str(partition): first for partition, (first, _) in ranges.items()}
         followings = {str(partition): following for partition, (_, following) in ranges.items()}
         return load_records(
@@ -61,6 +63,7 @@ def records_of(
                 "endingOffsets": json.dumps({topic: followings}),
                 TASK_BYTES: str(_TASK_BYTES),
             },
+            step,
         )
 
     return open_records

@@ -21,6 +21,7 @@ from kafscale.lake.export_state import ExportState
 from kafscale.lake.ranges import Ranges
 from kafscale.lake.replay_state import ReplayState, encode_replay, property_of, ranges_of
 from spark_jobs.decoding.dead_letters import ERROR
+from spark_jobs.job.batch_records import records_in
 from spark_jobs.job.batch_write import BatchWriter, StagedTable
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.tables.iceberg_table import schema_of_table, table_properties
@@ -127,7 +128,7 @@ class DeadLetterReplay:
         own = read_state(self._spark, self._options.table, self._topic)
         letters = self._options.dead_letter_table
         check_same_topic(read_state(self._spark, letters, self._topic), own.topic_id, letters)
-        staged = self._writer.stage(page, commit_id)
+        staged = self._writer.stage(records_in(page, is_kept=True), commit_id)
         try:
             places = [_places(one) for one in staged.tables]
             for one, decoded in zip(staged.tables, places, strict=True):

@@ -16,6 +16,7 @@ from kafscale.lake.routes import KnownRoutes, RouteKind, Routes, UnknownRoute, e
 from kafscale.lake.routes import property_of as routes_property
 from spark_jobs.decoding.dead_letters import ERROR, VALUE_BYTES, dead_letter_columns
 from spark_jobs.decoding.options import ValueFormat, ValueOptions
+from spark_jobs.job.batch_records import BatchRecords, records_in
 from spark_jobs.job.batch_write import BatchWriter, StagedBatch, StagedTable
 from spark_jobs.job.routing import ROUTE, ROUTE_ERROR, with_route
 from spark_jobs.tables.iceberg_table import set_property
@@ -26,48 +27,50 @@ _MAX_SEEN: Final = 5_000
 class RoutedWriter(BatchWriter):
     """See `BatchWriter`; the options have routes."""
 
-    def _stage(self, records: DataFrame, commit_id: str) -> StagedBatch:
+    def _stage(self, records: BatchRecords, commit_id: str) -> StagedBatch:
         routes = self._options.routes
         assert routes is not None, "there are routes"
         # Read once, however many tables there are.
-        routed = with_route(records, routes.key, self._base_options(routes), self._spark)
+        routed = with_route(records.open(None), routes.key, self._base_options(routes), self._spark)
         routed = routed.persist(StorageLevel.MEMORY_AND_DISK)
+        batch = StagedBatch()
+        batch.kept.callback(routed.unpersist)
         try:
-            return self._stage_routed(routed, routes, commit_id)
+            self._stage_routed(batch, routed, routes, commit_id)
         except BaseException:
-            routed.unpersist()
+            batch.release()
             raise
+        return batch
 
-    def _stage_routed(self, routed: DataFrame, routes: Routes, commit_id: str) -> StagedBatch:
+    def _stage_routed(self, batch: StagedBatch, routed: DataFrame, routes: Routes, commit_id: str) -> None:
         known = KnownRoutes(
             routes=routes,
             topic_tables=(self._options.table, self._options.dead_letter_table),
             before=self.remembered_routes(),
         )
+        batch.read_count = routed.count()
         seen = [row[ROUTE] for row in routed.select(ROUTE).distinct().limit(_MAX_SEEN).collect()]
         chosen = {route: known.add(route) for route in sorted(one for one in seen if one is not None)}
         tables = {route: table for route, table in chosen.items() if table is not None}
-        batch = StagedBatch(release=routed.unpersist)
-        own = self._stage_own(routed, tables, routes, commit_id, batch)
+        own = self._stage_own(batch, routed, tables, routes, commit_id)
         if known.remembered() != known.before:
             # Before anything is in them: only this says after a crash where records may be.
             text = encode_routes(known.remembered())
             set_property(self._spark, self._options.table, routes_property(self._topic), text)
         for route, table in tables.items():
             part = routed.where(sql.col(ROUTE) == route).drop(ROUTE, ROUTE_ERROR)
-            staged, letters = self._stage_table(part, table, self._options_of(route, routes), commit_id)
+            values = self._options_of(route, routes)
+            staged = self._stage_table(batch, records_in(part, is_kept=True), table, values, commit_id)
             batch.tables.append(staged)
-            batch.letters += letters
         batch.tables.append(own)
-        return batch
 
     def _stage_own(
         self,
+        batch: StagedBatch,
         routed: DataFrame,
         tables: Mapping[str, str],
         routes: Routes,
         commit_id: str,
-        batch: StagedBatch,
     ) -> StagedTable:
         """The topic's own table gets what has no value and no route, and what is unknown if that is wanted."""
         named = sql.coalesce(sql.col(ROUTE).isin(list(tables)), sql.lit(False))
@@ -83,9 +86,9 @@ class RoutedWriter(BatchWriter):
         if routes.unknown is not UnknownRoute.TABLE:
             # Nothing but nulls: a table without a column for them can still get one of any type.
             rows = rows.withColumn("value", sql.lit(None).cast("void"))
-        staged, letters = self._stage_table(rows, self._options.table, values, commit_id)
-        batch.letters += [one.withColumn("value", sql.col("value").cast("binary")) for one in letters]
-        return staged
+        return self._stage_table(
+            batch, records_in(rows, is_kept=True), self._options.table, values, commit_id
+        )
 
     def _base_options(self, routes: Routes) -> ValueOptions:
         """To find routes with: names of types need no columns."""

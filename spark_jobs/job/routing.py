@@ -14,7 +14,7 @@ from kafscale.lake.routes import RouteKey, RouteKind
 from spark_jobs.decoding import framing
 from spark_jobs.decoding.avro.schemas import type_name
 from spark_jobs.decoding.dead_letters import ERROR
-from spark_jobs.decoding.decoder import open_decoder
+from spark_jobs.decoding.decoder import open_decoder, utf8_or_null
 from spark_jobs.decoding.json.json_schema import title_of
 from spark_jobs.decoding.options import ValueFormat, ValueOptions
 from spark_jobs.decoding.problems import UndecodableError
@@ -37,7 +37,7 @@ def with_route(records: DataFrame, key: RouteKey, values: ValueOptions, spark: S
         case RouteKind.HEADER:
             route = _header(key.name)
             return _with_reason(records.withColumn(ROUTE, route), f"headers: no text in {key.name!r}")
-        case RouteKind.FIELD if values.format is ValueFormat.JSON:
+        case RouteKind.FIELD if values.format in (ValueFormat.JSON, ValueFormat.JSON_VARIANT):
             path = "$" + "".join(f"['{step}']" for step in key.path)
             route = sql.get_json_object(_json_text(), path)
             return _with_reason(records.withColumn(ROUTE, route), f"value.{key.name}: is not there, or null")
@@ -50,14 +50,14 @@ def with_route(records: DataFrame, key: RouteKey, values: ValueOptions, spark: S
 def _header(name: str) -> Column:
     """The last of the headers of this name, as text."""
     named = sql.filter(sql.col("headers"), lambda one: one.getField("key") == name)
-    return sql.try_validate_utf8(sql.try_element_at(named, sql.lit(-1)).getField("value").cast("string"))
+    return utf8_or_null(sql.try_element_at(named, sql.lit(-1)).getField("value"))
 
 
 def _json_text() -> Column:
     value = sql.col("value")
     framed = sql.substring(value, 1, 1) == sql.lit(b"\0")
     content = sql.when(framed, sql.substring(value, framing.HEADER_BYTES + 1, 2**31 - 1)).otherwise(value)
-    return sql.try_validate_utf8(content.cast("string"))
+    return utf8_or_null(content)
 
 
 def _with_reason(routed: DataFrame, reason: str) -> DataFrame:

@@ -15,7 +15,7 @@ from kafscale.lake.held_export import HeldExport
 from kafscale.lake.report import PROGRESS_SEC
 from kafscale.lake.topic_export import TopicExport
 from kafscale.ops.report_text import PacedLines
-from spark_jobs.job.batch_write import OpenRecords
+from spark_jobs.job.batch_records import OpenRecords
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.idle_topics import IdleTopics
 from spark_jobs.job.replay import DeadLetterReplay, complete_replays

@@ -9,7 +9,8 @@ from kafscale.lake.batch_plan import BatchPlan
 from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.export_state import ExportState
-from spark_jobs.job.batch_write import BatchWriter, OpenRecords, Written
+from spark_jobs.job.batch_records import OpenRecords
+from spark_jobs.job.batch_write import BatchWriter, Written
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.routed_write import RoutedWriter
 from spark_jobs.job.spark_errors import SPARK_ERRORS

@@ -23,6 +23,6 @@ class MaintainCommand:
     snapshot_age_days: int | None
     orphan_age_days: int | None
     row_ttl_days: int | None
-    row_ttl_column: str
+    row_ttl_column: str | None
     as_json: bool
     is_quiet: bool

@@ -25,13 +25,13 @@ _SEC_MS: Final = 1000
 class Maintenance:
     """The steps to do.
 
-    `row_ttl_sec`: delete rows whose `row_ttl_column` is older; None: none. `compacts`: put small files and manifests
-    together. `expires`: expire snapshots, by the table's properties, or older than `snapshot_age_sec`.
-    `orphan_age_sec`: remove files that no snapshot names and that are older; None: none.
+    `row_ttl_sec`: delete rows whose `row_ttl_column`, or without one whose record, is older; None: none. `compacts`:
+    put small files and manifests together. `expires`: expire snapshots, by the table's properties, or older than
+    `snapshot_age_sec`. `orphan_age_sec`: remove files that no snapshot names and that are older; None: none.
     """
 
     row_ttl_sec: int | None = None
-    row_ttl_column: str = "timestamp"
+    row_ttl_column: str | None = None
     compacts: bool = False
     target_file_bytes: int = 512 * _MIB
     expires: bool = False

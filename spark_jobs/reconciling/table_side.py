@@ -11,6 +11,7 @@ from kafscale.lake.routes import property_of as routes_property
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, column_of
 from spark_jobs.tables import jvm
 from spark_jobs.tables.branches import export_branch, view_of
+from spark_jobs.tables.flat_rows import is_flat, unflattened
 from spark_jobs.tables.iceberg_table import schema_of_table
 from spark_jobs.tables.publish import state_of
 
@@ -19,7 +20,7 @@ TOPIC = "topic"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSide:
-    """`rows` has the table's columns; None for a table without any snapshot."""
+    """`rows` has the table's columns, of a flat table those that others have; None for a table without snapshots."""
 
     name: str
     state: ExportState
@@ -50,6 +51,8 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
     rows = spark.read.option("versionAsOf", str(snapshot.snapshotId())).table(name)
     # A snapshot keeps the columns that were dropped after it.
     rows = rows.select(*(column_of(one.name) for one in schema if one.name in rows.columns))
+    if is_flat(rows.schema):
+        rows = unflattened(rows)
     for column in (PARTITION, OFFSET):
         if column not in rows.columns:
             raise SettingError(

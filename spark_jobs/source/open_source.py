@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
+from spark_jobs.source.row_step import RowStep
 from spark_jobs.spark_lines import line_of
 
 
@@ -22,10 +23,17 @@ def register_source(spark: SparkSession) -> None:
         register(spark)
 
 
-def load_records(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
-    """The records of a batch; the options are those of docs/spark-source.md. Raises what reading them raises."""
-    if line_of(pyspark.__version__).has_data_sources:
-        return spark.read.format("kafscale").options(**options).load()
-    from spark_jobs.source.planned_records import planned_records
+def load_records(spark: SparkSession, options: Mapping[str, str], step: RowStep | None = None) -> DataFrame:
+    """The records of a batch; the options are those of docs/spark-source.md. Raises what reading them raises.
 
-    return planned_records(spark, options)
+    `step`: what each task does with its rows.
+    """
+    if not line_of(pyspark.__version__).has_data_sources:
+        from spark_jobs.source.planned_records import planned_records
+
+        return planned_records(spark, options, step)
+    if step is None:
+        return spark.read.format("kafscale").options(**options).load()
+    from spark_jobs.source.stepped_source import load_stepped
+
+    return load_stepped(spark, options, step)

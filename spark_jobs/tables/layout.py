@@ -43,17 +43,18 @@ def _term(option: str, text: str, columns: Collection[str] | None) -> str:
 
 def quoted(identifier: str) -> str:
     """A name with dots, each part in backticks."""
-    return ".".join(map(_quoted_name, identifier.split(".")))
+    return ".".join(map(quoted_name, identifier.split(".")))
 
 
-def _quoted_name(name: str) -> str:
+def quoted_name(name: str) -> str:
+    """One name in backticks, also if it has dots."""
     return f"`{name.replace('`', '``')}`"
 
 
 def type_text(of: DataType) -> str:
     """A type in SQL, with every field's name in backticks, which Spark's own text lacks."""
     if isinstance(of, StructType):
-        return f"struct<{', '.join(f'{_quoted_name(one.name)}: {type_text(one.dataType)}' for one in of)}>"
+        return f"struct<{', '.join(f'{quoted_name(one.name)}: {type_text(one.dataType)}' for one in of)}>"
     if isinstance(of, ArrayType):
         return f"array<{type_text(of.elementType)}>"
     if isinstance(of, MapType):

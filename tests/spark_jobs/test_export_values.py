@@ -5,9 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from kafscale.arrow.columns import TIME_DOES_NOT_FIT
 from kafscale.protocol.compression import Codec
+from spark_jobs.reconcile import main as reconcile
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.export_runs import Exporter, in_order, state_in
 from tests.spark_jobs.support.read_back import table_exists
@@ -15,6 +18,13 @@ from tests.spark_jobs.support.sent_records import Sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 
 NewTable = Callable[[IcebergCatalog], str]
+
+
+def reconciled(exporter: Exporter, *more: str) -> int:
+    """The exit status of a comparison."""
+    done = CliRunner().invoke(reconcile, exporter.arguments("--quiet", *more), env=exporter.environment())
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code
 
 
 def values_of(*values: object) -> list[Sent]:
@@ -107,3 +117,51 @@ def test_keys_and_values_as_text_and_what_is_no_text(writer: TopicWriter, export
     letters = in_order(exporter.dead_letters().rows)
     assert [(row["key"], row["value"]) for row in rows] == [("ключ", "значение"), (None, None)]
     assert [(row["key"], row["value"]) for row in letters] == [(b"k", b"\xff"), (b"\xff", b"good")]
+
+
+def test_a_time_that_does_not_fit_makes_a_dead_letter(writer: TopicWriter, exporter: Exporter) -> None:
+    """A producer that counts nanoseconds: it is counted and named, and nothing is null without a word."""
+    letter = Sent(key=b"k", value=b'{"id": 2}', timestamp_ms=1_700_000_000_000_000_000)
+    writer.append(0, [Sent(value=b'{"id": 1}', timestamp_ms=-1), letter, Sent(value=b'{"id": 3}')])
+    done = exporter.run("--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.output[done.output.index("{") :])["dead_letters"] == 1
+    assert [row["value"]["id"] for row in in_order(exporter.read().rows)] == [1, 3]
+    (found,) = exporter.dead_letters().rows
+    assert (found["offset"], found["timestamp"], found["key"]) == (1, None, b"k")
+    assert (found["value"], found["error"]) == (letter.value, TIME_DOES_NOT_FIT)
+
+
+def test_variants_take_json_of_any_type(spark: SparkSession, writer: TopicWriter, exporter: Exporter) -> None:
+    """Two batches into one table of format version 3; and compared with the topic again."""
+    variant = ("--value-format", "json-variant")
+    good = [{"a": 1}, {"a": "text", "b": [1, None]}, [1, 2.5], 7, None]
+    writer.append(0, values_of(good[0], b'{"a": 1} {"b": 2}', good[1]))
+    assert exporter.run(*variant, "--partition-by", "days(timestamp)").exit_code == 0
+    writer.append(1, values_of(*good[2:], b'{"a": 1, "a": 2}'))
+    assert exporter.run(*variant).exit_code == 0
+
+    table = spark.table(exporter.table)
+    assert table.schema["value"].dataType.typeName() == "variant"
+    rows = table.selectExpr("partition", "offset", "to_json(value) AS text", "_row_id").collect()
+    found = {(row.partition, row.offset): row.text and json.loads(row.text) for row in rows}
+    assert found == {(0, 0): good[0], (0, 2): good[1], (1, 0): good[2], (1, 1): good[3], (1, 2): None}
+    assert len({row._row_id for row in rows}) == len(rows), "rows of different commits have ids of their own"
+    assert [letter["error"] for letter in in_order(exporter.dead_letters().rows)] == [
+        "value: is not JSON: Extra data at character 9",
+        "value.a: stands twice in its object",
+    ]
+    assert reconciled(exporter, *variant) == 0
+
+
+def test_variants_need_a_table_of_version_3(writer: TopicWriter, exporter: Exporter) -> None:
+    writer.append(0, values_of({"a": 1}))
+    variant = ("--value-format", "json-variant")
+    refused = exporter.run(*variant, "--table-property", "format-version=2")
+    assert refused.exit_code == 1
+    assert "--table-property format-version 2 is not legal with --value-format json-variant" in refused.output
+    exporter.export("--value-format", "string")
+    writer.append(0, values_of({"a": 2}))
+    refused = exporter.run(*variant)
+    assert refused.exit_code == 1
+    assert f"table {exporter.table} of format version 2 is not legal" in refused.output

@@ -56,7 +56,7 @@ def log_of(*bounds: Range) -> TopicLog:
 
 def decoded(records: DataFrame, _known_type: DataType | None) -> DataFrame:
     """As the format `string` does it."""
-    text = utf8_or_null("value")
+    text = utf8_or_null(sql.col("value"))
     reason = sql.when(sql.col("value").isNotNull() & text.isNull(), "not text")
     return records.withColumn("value_bytes", sql.col("value")).withColumns({"value": text, "error": reason})
 
