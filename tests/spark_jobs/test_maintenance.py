@@ -97,6 +97,28 @@ def test_old_rows_go_with_their_partitions(
     assert len(read_table(local_catalog, table).history) == len(written.history)
 
 
+def test_rows_of_a_flat_table_have_the_age_of_their_records(
+    spark: SparkSession, local_catalog: IcebergCatalog, new_table: NewTable
+) -> None:
+    """Whatever columns their values have."""
+    table = new_table(local_catalog)
+    coordinates = "topic STRING, `partition` INT, `offset` BIGINT, `timestamp` TIMESTAMP"
+    spark.sql(f"CREATE TABLE {table} (`timestamp` STRING, _kafka STRUCT<{coordinates}>) USING iceberg")
+    ages = "VALUES (0L, current_timestamp() - INTERVAL 40 DAYS), (1L, current_timestamp())"
+    spark.sql(
+        f"INSERT INTO {table} SELECT '1999', named_struct('topic', 't', 'partition', 0, 'offset', number, "
+        f"'timestamp', at) FROM ({ages}) AS ages(number, at)"
+    )
+    (refused,) = steps(spark, table, row_ttl_sec=30 * DAY_SEC, row_ttl_column="timestamp")
+    assert "--row-ttl-column 'timestamp' is not legal" in refused.error
+    assert refused.error.endswith("and it is string")
+    (missing,) = steps(spark, table, row_ttl_sec=30 * DAY_SEC, row_ttl_column="_kafka.at")
+    assert missing.error.endswith("and it is not there")
+    (done,) = steps(spark, table, row_ttl_sec=30 * DAY_SEC)
+    assert done.done.startswith("1 rows before "), done
+    assert [row["_kafka"]["offset"] for row in read_table(local_catalog, table).rows] == [1]
+
+
 def test_a_step_that_fails_leaves_the_others(spark: SparkSession, table: str) -> None:
     commit(spark, table, 0)
     rows, files, _ = steps(spark, table, row_ttl_sec=1, row_ttl_column="offset", compacts=True)
