@@ -19,6 +19,7 @@ collect_ignore = (
     []
     if installed_line().has_data_sources
     else [
+        "decoding/test_row_decoding.py",
         "test_batch_reader.py",
         "test_data_source.py",
         "test_discovery.py",

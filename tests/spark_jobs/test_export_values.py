@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from kafscale.arrow.columns import TIME_DOES_NOT_FIT
 from kafscale.protocol.compression import Codec
 from spark_jobs.reconcile import main as reconcile
+from spark_jobs.spark_lines import NEWEST, installed_line
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.export_runs import Exporter, in_order, state_in
 from tests.spark_jobs.support.read_back import table_exists
@@ -18,6 +19,7 @@ from tests.spark_jobs.support.sent_records import Sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 
 NewTable = Callable[[IcebergCatalog], str]
+VARIANTS = pytest.mark.skipif(installed_line() != NEWEST, reason="needs Spark 4.1")
 
 
 def reconciled(exporter: Exporter, *more: str) -> int:
@@ -132,6 +134,7 @@ def test_a_time_that_does_not_fit_makes_a_dead_letter(writer: TopicWriter, expor
     assert (found["value"], found["error"]) == (letter.value, TIME_DOES_NOT_FIT)
 
 
+@VARIANTS
 def test_variants_take_json_of_any_type(spark: SparkSession, writer: TopicWriter, exporter: Exporter) -> None:
     """Two batches into one table of format version 3; and compared with the topic again."""
     variant = ("--value-format", "json-variant")
@@ -154,6 +157,7 @@ def test_variants_take_json_of_any_type(spark: SparkSession, writer: TopicWriter
     assert reconciled(exporter, *variant) == 0
 
 
+@VARIANTS
 def test_variants_need_a_table_of_version_3(writer: TopicWriter, exporter: Exporter) -> None:
     writer.append(0, values_of({"a": 1}))
     variant = ("--value-format", "json-variant")
