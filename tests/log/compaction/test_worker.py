@@ -45,7 +45,7 @@ def ask(worker: "subprocess.Popen[bytes]", kind: Frame, payload: bytes = b"") ->
     return answer
 
 
-def test_a_request_that_it_cannot_serve_is_answered_with_the_problem(
+def test_a_request_that_cannot_be_served_gets_the_problem(
     worker: "subprocess.Popen[bytes]",
 ) -> None:
     kind, problem = ask(worker, Frame.CLEAN, b"")
