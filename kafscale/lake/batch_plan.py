@@ -2,11 +2,12 @@
 
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from kafscale.errors import KafscaleError, TopicReplacedError
 from kafscale.lake.batch_size import FindCuts, Share, Wanted, no_cuts, references_within, shares_of
+from kafscale.lake.commit_errors import ExportMismatchError
 from kafscale.lake.export_state import ExportState
 from kafscale.lake.ranges import Range, Ranges, difference, intersection
 from kafscale.reader.topic_state import PartitionLog, TopicLog
@@ -41,6 +42,7 @@ class BatchPlan:
 
     `record_count`: the number of records in the ranges, None if the references do not show it, because a range starts
     or ends inside of a segment. `next_turn`: the partition with which the next batch begins, if not all fit.
+    `is_compacted`: as many rows are right as are read, see `check_compacted`.
     """
 
     ranges: Mapping[int, Range] = field(default_factory=dict)
@@ -48,6 +50,12 @@ class BatchPlan:
     size_bytes: int = 0
     record_count: int | None = 0
     next_turn: int = 0
+    is_compacted: bool = False
+
+    @property
+    def offset_count(self) -> int:
+        """The offsets in the ranges, with a record or without."""
+        return sum(following - first for first, following in self.ranges.values())
 
     @property
     def is_empty(self) -> bool:
@@ -117,6 +125,20 @@ def has_lost(batch: BatchPlan, log: TopicLog) -> bool:
     return any(first < starts.get(partition, 0) for partition, (first, _) in batch.ranges.items())
 
 
+def check_compacted(batch: BatchPlan, topic: str, brought: int) -> None:
+    """Raise `ExportMismatchError` if there are more rows than the ranges of a compacted topic have offsets.
+
+    There may be fewer, and fewer than were planned: a compaction removes records at any time.
+    """
+    if brought > batch.offset_count:
+        raise ExportMismatchError(topic, brought, batch.offset_count)
+
+
+def was_compacted(problem: Exception, batch: BatchPlan, log: TopicLog) -> bool:
+    """True if a batch has other rows than were planned because its topic became a compacted one meanwhile."""
+    return isinstance(problem, ExportMismatchError) and log.is_compacted and not batch.is_compacted
+
+
 def plan_batch(
     target: Target,
     state: ExportState,
@@ -150,7 +172,7 @@ def plan_batch(
         if there:
             firsts[partition.partition] = (partition, there[0])
     shares = shares_of(firsts, max_batch_bytes, find_cuts, begins_at)
-    return _batch_of(shares, firsts, gaps, begins_at)
+    return replace(_batch_of(shares, firsts, gaps, begins_at), is_compacted=log.is_compacted)
 
 
 def first_turn(state: ExportState) -> int:

@@ -19,6 +19,7 @@ from kafscale.lake.batch_plan import (
     state_after,
     target_of_backfill,
     target_of_run,
+    was_compacted,
 )
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.export_state import ExportState
@@ -156,9 +157,9 @@ class TopicExport:
             log = self._held.read_topic(_exported(state))
 
     def _read_after(self, problem: Exception, batch: BatchPlan, state: ExportState) -> TopicLog:
-        """The topic after a batch that could not be written, if some of it has expired: it is planned again.
+        """The topic after a batch that could not be written, if it has expired or was compacted: it is planned again.
 
-        The engine's error does not show the reason reliably, the topic does. Raises the problem if nothing expired,
+        The engine's error does not show the reason reliably, the topic does. Raises the problem otherwise,
         and `TopicReplacedError`.
         """
         try:
@@ -168,6 +169,9 @@ class TopicExport:
         except KafscaleError as unread:
             logger.warning("topic %s could not be read after a failure: %s", self._topic, unread)
             raise problem from None
+        if was_compacted(problem, batch, log):
+            logger.warning("topic %s is a compacted one now: %s", self._topic, problem)
+            return log
         if not has_lost(batch, log):
             raise problem
         logger.warning("records of topic %s expired before they were read: %s", self._topic, problem)

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from kafscale.errors import ObjectNotFoundError, TopicReplacedError
 from kafscale.errors import UnknownTopicError as UnknownTopicError
+from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
 from kafscale.formats.partition_record import EpochStart, PartitionRecord, SegmentReference
 from kafscale.formats.topic_record import decode_topic_record
@@ -24,6 +25,7 @@ Positions = Mapping[PartitionKey, int]
 """An offset for each partition: the first one to read, or the one after the last."""
 
 _CONCURRENCY = 16
+_CLEANUP_POLICY, _COMPACT = "cleanup.policy", "compact"
 
 
 class Freshness(StrEnum):
@@ -69,11 +71,24 @@ Logs = Mapping[PartitionKey, PartitionLog]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicLog:
-    """A topic and its partitions, by index."""
+    """A topic and its partitions, by index. `compacts`: the topic's own `cleanup.policy` has `compact`."""
 
     topic: str
     topic_id: UUID
     partitions: tuple[PartitionLog, ...]
+    compacts: bool = False
+
+    @property
+    def is_compacted(self) -> bool:
+        """True if records may go from between others: by the policy, or because there were compactions before.
+
+        Those show a policy that was changed, and one that is a broker's default.
+        """
+        return self.compacts or any(
+            object_keys.compaction_of(reference) is not None
+            for partition in self.partitions
+            for reference in partition.references
+        )
 
 
 async def list_topics(metadata: MetadataReader) -> list[TopicRecord]:
@@ -119,7 +134,12 @@ class TopicStates:
         """
         record, wanted = await _find_topic(self._metadata, topic, partitions, topic_id)
         logs = await self.partitions(topic, wanted, needed, topic_id=record.topic_id)
-        return TopicLog(topic=topic, topic_id=record.topic_id, partitions=tuple(logs))
+        return TopicLog(
+            topic=topic,
+            topic_id=record.topic_id,
+            partitions=tuple(logs),
+            compacts=_COMPACT in record.configs.get(_CLEANUP_POLICY, "").split(","),
+        )
 
     async def partitions(
         self,

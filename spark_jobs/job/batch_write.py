@@ -11,7 +11,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
-from kafscale.lake.batch_plan import BatchPlan, check_same_topic
+from kafscale.lake.batch_plan import BatchPlan, check_compacted, check_same_topic
 from kafscale.lake.commit_errors import ExportMismatchError
 from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.ranges import Ranges, intersection
@@ -271,11 +271,14 @@ class BatchWriter:
     ) -> None:
         """Raise `ExportMismatchError` if the batch has other records than are written."""
         brought = staged.row_count + dead_letters + known
+        if batch.is_compacted:
+            check_compacted(batch, self._topic, brought)
+            return
         wanted = batch.record_count
         if wanted is None:
             # The segments' own counts are no use for a range that begins inside of one. Nothing is missing if each
             # offset is there; if some have no record, each record must be there that was read.
-            offsets = sum(following - first for first, following in batch.ranges.values())
+            offsets = batch.offset_count
             wanted = offsets if offsets == brought else staged.read_count + known
             counts_again = wanted != brought
         else:

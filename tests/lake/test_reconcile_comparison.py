@@ -238,6 +238,20 @@ def test_offsets_are_classified() -> None:
     assert classify(0, 2, same=True) is DifferenceKind.DUPLICATE
 
 
+def test_rows_that_were_compacted_away_are_no_difference() -> None:
+    assert classify(0, 1, same=False, is_compacted=True) is None
+    assert classify(1, 0, same=False, is_compacted=True) is DifferenceKind.MISSING
+    assert classify(1, 2, same=True, is_compacted=True) is DifferenceKind.DUPLICATE
+    assert classify(1, 1, same=False, is_compacted=True) is DifferenceKind.CHANGED
+    rows = [Row(offset=offset) for offset in range(10, 20)]
+    (span,) = tallied(rows)[0]
+    left = tallied(rows[5:])[0]
+    (check,) = check_spans([span], left, left, {}, {}, {span: 5})
+    assert check.agrees
+    assert not replace(check, duplicates=1).agrees
+    assert not replace(check, table=tallied(rows[6:])[0][span]).agrees
+
+
 def test_neighbours_that_differ_alike_are_joined() -> None:
     def one(offset: int, partition: int = 0, *columns: str) -> Difference:
         return Difference(

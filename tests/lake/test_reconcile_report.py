@@ -113,6 +113,7 @@ def test_differences_are_shown_in_words_and_as_fields() -> None:
         "dead_letter_table": "local.db.events_dead_letters",
         "agrees": False,
         "refusal": None,
+        "is_compacted": False,
         "columns_not_compared": ["remark: the topic does not have it"],
         "kinds": {"MISSING": 1},
         "differences": [

@@ -17,6 +17,7 @@ from kafscale.lake.iceberg.span_tallies import (
     span_places,
 )
 from kafscale.lake.iceberg.tables import TableStore
+from kafscale.lake.iceberg.topic_offsets import TopicOffsets
 from kafscale.lake.iceberg.topic_table import TopicTables
 from kafscale.lake.ranges import Ranges, difference, union
 from kafscale.lake.reconciling.comparison import (
@@ -88,6 +89,7 @@ class Reconciler:
             dead_letter_table=None if letters is None else self._tables.shown(self._tables.dead_letters),
             plans=tuple(plan_partition(table.state, one, self._options.range_size) for one in log.partitions),
             not_compared=table.not_compared,
+            is_compacted=log.is_compacted,
         )
         if table.state.topic_id and table.state.topic_id != str(log.topic_id):
             refusal = (
@@ -135,15 +137,31 @@ class _Comparing:
     def run(self) -> Comparison:
         compared = [span for span in self._spans if span.standing is Standing.COMPARED]
         topic, table, letters = (SpanTallies(self._spans) for _ in range(3))
+        left = TopicOffsets(compared) if self._comparison.is_compacted else None
         for rows in self._topic_rows(compared):
             topic.add(rows)
+            if left is not None:
+                left.add(rows)
         repeated = _Repeated([span for span in self._spans if span.standing is Standing.EXPIRED])
+        away = _Repeated(compared)
         for tallies, rows in self._stored_rows(table, letters):
-            tallies.add(rows)
-            repeated.add(rows)
+            there = rows
+            if left is not None:
+                is_away = left.misses(rows)
+                away.add(rows.only(is_away))
+                there = rows.only(~is_away)
+            tallies.add(there)
+            repeated.add(there)
         counted = replace(
             self._comparison,
-            checks=check_spans(self._spans, topic.spans, table.spans, letters.spans, repeated.duplicates()),
+            checks=check_spans(
+                self._spans,
+                topic.spans,
+                table.spans,
+                letters.spans,
+                repeated.duplicates() | away.duplicates(),
+                away.counts(),
+            ),
             unexpected=(*table.outside, *_not_ahead(letters.outside, self._comparison.plans)),
         )
         return self._looked_into(counted)
@@ -209,11 +227,12 @@ class _Comparing:
         for side in (self._table, self._letters):
             for rows in side.rows(self._columns, f"({wanted})") if side is not None else ():
                 stored.add(rows)
-        return row_differences(topic, stored, self._columns, MOST_OFFSETS_TOLD)
+        is_compacted = self._comparison.is_compacted
+        return row_differences(topic, stored, self._columns, MOST_OFFSETS_TOLD, is_compacted=is_compacted)
 
 
 class _Repeated:
-    """Offsets of expired spans that more than one row has: no comparison with the topic would find them."""
+    """Offsets that the topic has no longer, and that more than one row has: no comparison would find them."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self._spans: dict[int, list[Span]] = {}
@@ -227,6 +246,10 @@ class _Repeated:
             places = span_places(spans, offsets)
             for place in np.unique(places[places >= 0]).tolist():
                 self._seen.setdefault(spans[place], []).append(offsets[places == place])
+
+    def counts(self) -> dict[Span, int]:
+        """All rows, by span; spans without any are missing."""
+        return {span: sum(map(len, parts)) for span, parts in self._seen.items()}
 
     def duplicates(self) -> dict[Span, int]:
         """Rows beyond the first of their offset, by span; spans without any are missing."""

@@ -98,7 +98,12 @@ class SpanRows:
 
 
 def row_differences(
-    topic: SpanRows, stored: SpanRows, columns: Sequence[str], most_offsets: int
+    topic: SpanRows,
+    stored: SpanRows,
+    columns: Sequence[str],
+    most_offsets: int,
+    *,
+    is_compacted: bool = False,
 ) -> RowDifferences:
     """Compare rows by their places. Lists the first `most_offsets` that differ one by one."""
     found = RowDifferences()
@@ -107,7 +112,7 @@ def row_differences(
     for partition, offset in sorted(places):
         ours = topic.rows.get((partition, offset), nothing)
         theirs = stored.rows.get((partition, offset), nothing)
-        kind = classify(len(ours), len(theirs), same=list(ours) == list(theirs))
+        kind = classify(len(ours), len(theirs), same=list(ours) == list(theirs), is_compacted=is_compacted)
         if kind is None:
             continue
         found.kinds[kind] = found.kinds.get(kind, 0) + 1

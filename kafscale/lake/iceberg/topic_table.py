@@ -9,7 +9,7 @@ import pyarrow.compute
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table
 
-from kafscale.lake.batch_plan import BatchPlan, check_same_topic
+from kafscale.lake.batch_plan import BatchPlan, check_compacted, check_same_topic
 from kafscale.lake.commit_errors import ExportMismatchError, TableRefusedError
 from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
@@ -156,11 +156,14 @@ class IcebergTable:
         return DataFileWriter(table, brought, commit_id, self._tables.target_file_bytes)
 
     def _compare(self, batch: BatchPlan, brought: int) -> None:
+        if batch.is_compacted:
+            check_compacted(batch, self._topic, brought)
+            return
         wanted = batch.record_count
         if wanted is None:
             # The segments' own counts are no use for a range that begins inside of one. Nothing is missing if each
             # offset is there.
-            wanted = sum(following - first for first, following in batch.ranges.values())
+            wanted = batch.offset_count
         if wanted > brought:
             # Some offsets have no record, and the counts include the markers of transactions, which Kafscale's
             # brokers do not write, but others may have.

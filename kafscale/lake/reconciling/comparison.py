@@ -7,6 +7,7 @@ compared one by one, by offset.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from kafscale.lake.reconciling.spans import PartitionPlan, Span, Standing
 
@@ -38,7 +39,9 @@ NOTHING = Tally()
 class SpanCheck:
     """One span side by side. `topic` is None if the topic's records have expired.
 
-    `duplicates`: rows beyond the first of an offset, for expired spans, where no comparison would find them.
+    `compacted_away`: rows of both tables whose records a compacted topic has no longer, for any reason; they are no
+    difference, and not in `table` and `dead_letters`. `duplicates`: rows beyond the first of an offset, among those
+    of expired spans and those that were compacted away, where no comparison would find them.
     """
 
     span: Span
@@ -46,6 +49,7 @@ class SpanCheck:
     table: Tally
     dead_letters: Tally
     duplicates: int = 0
+    compacted_away: int = 0
 
     @property
     def stored(self) -> Tally:
@@ -55,7 +59,7 @@ class SpanCheck:
     @property
     def agrees(self) -> bool:
         """True if no difference is known."""
-        return self.duplicates == 0 if self.topic is None else self.topic == self.stored
+        return self.duplicates == 0 and self.topic in (None, self.stored)
 
 
 class DifferenceKind(StrEnum):
@@ -97,7 +101,7 @@ class Comparison:
     """The result. `kinds`: the number of different offsets in the compared spans, by kind.
 
     `differences`: the first of them. `spans_not_looked_into`: spans that differ, too, after the limit was reached.
-    `not_compared`: columns that only one side has, or that an option excludes.
+    `not_compared`: columns that only one side has, or that an option excludes. `is_compacted`: of the topic.
     """
 
     topic: str
@@ -111,6 +115,12 @@ class Comparison:
     spans_not_looked_into: int = 0
     not_compared: tuple[str, ...] = ()
     refusal: str = ""
+    is_compacted: bool = False
+
+    @property
+    def compacted_away(self) -> int:
+        """The rows whose records a compacted topic has no longer."""
+        return sum(check.compacted_away for check in self.checks)
 
     @property
     def differing(self) -> tuple[SpanCheck, ...]:
@@ -130,6 +140,7 @@ def check_spans(
     table: Mapping[Span, Tally],
     dead_letters: Mapping[Span, Tally],
     duplicates: Mapping[Span, int],
+    compacted_away: Mapping[Span, int] = MappingProxyType({}),
 ) -> tuple[SpanCheck, ...]:
     """Pair the sides; a span without rows on a side is not in its mapping."""
     return tuple(
@@ -139,6 +150,7 @@ def check_spans(
             table=table.get(span, NOTHING),
             dead_letters=dead_letters.get(span, NOTHING),
             duplicates=duplicates.get(span, 0),
+            compacted_away=compacted_away.get(span, 0),
         )
         for span in sorted(spans)
     )
@@ -171,8 +183,15 @@ def joined_runs(differences: Iterable[Difference]) -> tuple[Difference, ...]:
     return tuple(joined)
 
 
-def classify(topic_rows: int, stored_rows: int, *, same: bool) -> DifferenceKind | None:
-    """The difference at an offset with these numbers of rows; `same`: True if their hashes are equal."""
+def classify(
+    topic_rows: int, stored_rows: int, *, same: bool, is_compacted: bool = False
+) -> DifferenceKind | None:
+    """The difference at an offset with these numbers of rows; `same`: True if their hashes are equal.
+
+    `is_compacted`: the topic may have lost the record since it was exported; `SpanCheck` counts such rows.
+    """
+    if is_compacted and not topic_rows:
+        return None
     if topic_rows and not stored_rows:
         return DifferenceKind.MISSING
     if stored_rows > 1:

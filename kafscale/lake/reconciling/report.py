@@ -76,7 +76,7 @@ def _partition_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
         checks = list(group)
         compared = standing is Standing.COMPARED
         differing = sum(not check.agrees for check in checks)
-        agreed = "equal" if compared else "expired"
+        agreed = f"equal{_away(sum(check.compacted_away for check in checks))}" if compared else "expired"
         yield _cells(
             str(partition),
             f"{checks[0].span.first} to {checks[-1].span.next_offset - 1}",
@@ -113,7 +113,11 @@ def _hash(tally: Tally) -> str:
 def _result(check: SpanCheck) -> str:
     if not check.agrees:
         return "DIFFERENT"
-    return "expired" if check.topic is None else "equal"
+    return "expired" if check.topic is None else f"equal{_away(check.compacted_away)}"
+
+
+def _away(count: int) -> str:
+    return f", {count} compacted away" if count else ""
 
 
 def _range_lines(found: Comparison, ranges_of: Callable[[PartitionPlan], Ranges]) -> Iterator[str]:
@@ -170,6 +174,10 @@ def _verdict(found: Comparison) -> str:
     apart = []
     if expired:
         apart.append(f"{expired} rows are of records that the topic no longer has")
+    if found.compacted_away:
+        apart.append(
+            f"{found.compacted_away} rows are of records that were compacted away, whose values were not compared"
+        )
     if lag:
         apart.append(f"{lag} offsets are not exported yet")
     told = "; ".join(["", *apart])
@@ -196,6 +204,7 @@ def as_fields(found: Comparison) -> dict[str, Any]:
         "dead_letter_table": found.dead_letter_table,
         "agrees": found.agrees,
         "refusal": found.refusal or None,
+        "is_compacted": found.is_compacted,
         "partitions": [_plan_fields(plan, checks.get(plan.partition, [])) for plan in found.plans],
         "columns_not_compared": list(found.not_compared),
         "kinds": {kind.name: count for kind, count in found.kinds.items()},
@@ -228,6 +237,7 @@ def _check_fields(check: SpanCheck) -> dict[str, Any]:
         "table": _tally_fields(check.table),
         "dead_letters": _tally_fields(check.dead_letters),
         "duplicates": check.duplicates,
+        "compacted_away": check.compacted_away,
     }
 
 
