@@ -1,5 +1,6 @@
 """Reads topic and tables with Spark, counts and hashes both, and finds the rows that differ."""
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -19,6 +20,7 @@ from kafscale.lake.reconciling.comparison import (
     whole_span_difference,
 )
 from kafscale.lake.reconciling.spans import PartitionPlan, Span, Standing, plan_partition
+from spark_jobs.reconciling.compacted_sides import CompactedSides
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION
 from spark_jobs.reconciling.sides import Sides, TopicReader
 from spark_jobs.reconciling.table_side import TableSide, open_table_side
@@ -69,6 +71,7 @@ class Reconciler:
             table=options.table,
             dead_letter_table=None if dead_letters is None else options.dead_letter_table,
             plans=tuple(plan_partition(table.state, one, options.range_size) for one in log.partitions),
+            is_compacted=log.is_compacted,
         )
         if table.state.topic_id and table.state.topic_id != str(log.topic_id):
             refusal = (
@@ -88,16 +91,21 @@ class Reconciler:
             if span.standing is Standing.COMPARED or not self._options.skips_expired
         ]
         starts = {plan.partition: plan.log_start_offset for plan in comparison.plans}
-        sides = Sides(
+        span_rows = SpanRows(self._spark, spans, self._options.range_size)
+        kind = functools.partial(CompactedSides, span_rows=span_rows) if comparison.is_compacted else Sides
+        sides = kind(
             self._topic,
             [span for span in spans if span.standing is Standing.COMPARED],
             self._wanted(table, starts),
             None if dead_letters is None else self._wanted(dead_letters, starts),
             self._options.except_columns,
         )
-        span_rows = SpanRows(self._spark, spans, self._options.range_size)
-        counted = self._count(replace(comparison, not_compared=sides.not_compared), sides, span_rows, spans)
-        return self._compare_rows(counted, sides, span_rows)
+        comparison = replace(comparison, not_compared=sides.not_compared)
+        try:
+            return self._compare_rows(self._count(comparison, sides, span_rows, spans), sides, span_rows)
+        finally:
+            if isinstance(sides, CompactedSides):
+                sides.close()
 
     def _wanted(self, side: TableSide, starts: Mapping[int, int]) -> DataFrame | None:
         if side.rows is None or not self._options.skips_expired:
@@ -121,9 +129,18 @@ class Reconciler:
         ]
         stored = sides.stored_hashes() if expired else None
         duplicates = {} if stored is None else span_rows.duplicates(stored, expired)
+        away = sides.compacted_away() if isinstance(sides, CompactedSides) else {}
+        duplicates |= {span: more for span, (_, more) in away.items() if more}
         return replace(
             comparison,
-            checks=check_spans(spans, found[Side.TOPIC].spans, table.spans, dead_letters.spans, duplicates),
+            checks=check_spans(
+                spans,
+                found[Side.TOPIC].spans,
+                table.spans,
+                dead_letters.spans,
+                duplicates,
+                {span: count for span, (count, _) in away.items()},
+            ),
             unexpected=(*table.outside, *_not_ahead(dead_letters.outside, comparison.plans)),
         )
 

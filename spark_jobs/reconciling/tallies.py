@@ -100,18 +100,21 @@ class SpanRows:
 
     def duplicates(self, hashes: DataFrame, spans: Sequence[Span]) -> dict[Span, int]:
         """Rows beyond the first of their offset, by span; spans without any are missing."""
+        return {span: more for span, (_, more) in self.repeats(hashes, spans).items() if more}
+
+    def repeats(self, hashes: DataFrame, spans: Sequence[Span]) -> dict[Span, tuple[int, int]]:
+        """All rows, and those beyond the first of their offset, by span; spans without rows are missing."""
         if not spans:
             return {}
         found = (
             self.of_rows(hashes.select(PARTITION, OFFSET), spans, "inner")
             .groupBy("span", PARTITION, OFFSET)
-            .agg((sql.count(sql.lit(1)) - 1).alias("more"))
-            .where("more > 0")
+            .agg(sql.count(sql.lit(1)).alias("rows"))
             .groupBy("span")
-            .agg(sql.sum("more").alias("more"))
+            .agg(sql.sum("rows").alias("rows"), sql.sum(sql.col("rows") - 1).alias("more"))
             .collect()
         )
-        return {self._spans[row["span"]]: int(row["more"]) for row in found}
+        return {self._spans[row["span"]]: (int(row["rows"]), int(row["more"])) for row in found}
 
 
 def _tally(row: Row) -> Tally:

@@ -143,6 +143,7 @@ def test_differences_are_shown_in_words_and_as_fields() -> None:
             "table": {"rows": 9, "first_offset": 10, "last_offset": 19, "hash": "7"},
             "dead_letters": {"rows": 0, "first_offset": None, "last_offset": None, "hash": "0"},
             "duplicates": 0,
+            "compacted_away": 0,
         }
     ]
 
