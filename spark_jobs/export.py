@@ -12,6 +12,7 @@ from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, poin
 from kafscale.extras import extra_needed
 from kafscale.lake.batch_plan import GapPolicy
 from kafscale.lake.dead_letter_limit import DeadLetterLimit
+from kafscale.lake.export_mode import ExportMode
 from kafscale.lake.layout_terms import split_terms
 from kafscale.lake.offset_points import LogEdge, OffsetPoint
 from kafscale.lake.routes import Routes
@@ -28,6 +29,7 @@ from spark_jobs.cli_options import (
 )
 from spark_jobs.decoding.options import WITH_FIELDS, ValueOptions
 from spark_jobs.job.export_options import ExportCommand
+from spark_jobs.mode_options import mode_options
 from spark_jobs.registry_options import RegistryOptions, registry_options
 from spark_jobs.route_options import route_options
 from spark_jobs.value_options import value_options
@@ -60,6 +62,7 @@ from spark_jobs.value_options import value_options
 @value_options
 @registry_options
 @route_options
+@mode_options
 @dead_letter_limit
 @click.option(
     "--replay-dead-letters",
@@ -194,6 +197,8 @@ def main(
     values: ValueOptions,
     registry: RegistryOptions | None,
     routes: Routes | None,
+    mode: ExportMode,
+    upserts_any_topic: bool,
     dead_letter_limit: DeadLetterLimit,
     replay_dead_letters: bool,
     flatten: bool,
@@ -267,6 +272,8 @@ def main(
         dead_letter_limit=dead_letter_limit,
         replays_dead_letters=replay_dead_letters,
         flattens=flatten,
+        mode=mode,
+        upserts_any_topic=upserts_any_topic,
         start=starting_offsets,
         backfill=backfill,
         freshness=Freshness(freshness),

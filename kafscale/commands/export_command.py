@@ -66,6 +66,12 @@ _DECODED = ("json", "json-variant", "avro", "protobuf")
     help="What is new: all that is published, or what the partitions' records say, which follow at "
     "KAFSCALE_SEAL_INTERVAL_MS of the brokers and cost no reads of journals.",
 )
+@click.option(
+    "--mode",
+    type=click.Choice(["append", "upsert"]),
+    default="append",
+    help="append: a row for each record. upsert, a row for each key, is not supported without Spark.",
+)
 @dead_letter_limit
 @click.option(
     "--on-expired",
@@ -144,6 +150,7 @@ def export(
     backfill_from: "OffsetPoint | None",
     backfill_until: "OffsetPoint | None",
     freshness: str,
+    mode: str,
     dead_letter_limit: DeadLetterLimit,
     on_expired: str,
     partition_by: str | None,
@@ -180,6 +187,11 @@ def export(
         raise click.UsageError(
             f"--value-format {value_format} is not supported without Spark; legal are bytes and string. The Spark "
             f"job decodes it: python -m spark_jobs.export --topic {topic} --value-format {value_format} ..."
+        )
+    if mode == "upsert":
+        raise click.UsageError(
+            "--mode upsert is not supported without Spark; legal is append. The Spark job makes tables with one row "
+            f"for each key: python -m spark_jobs.export --topic {topic} --mode upsert ..."
         )
     # Imported here so that commands of other names, and `--help`, do not load what reads topics.
     from kafscale.commands.export_options import ExportOptions

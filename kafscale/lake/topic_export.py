@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 from kafscale.errors import KafscaleError, TopicReplacedError
 from kafscale.lake.batch_plan import (
     BatchPlan,
+    ExportRefusedError,
     GapPolicy,
     Target,
     first_turn,
@@ -40,6 +41,7 @@ class TopicScope:
 
     `start`: where the first export of a topic begins. `backfill`: export this range instead of new records, from the
     first point to before the second. `max_batch_bytes`: the size of one commit, as stored in the log.
+    `requires_compaction`: refuse a topic that is not compacted.
     """
 
     table: str
@@ -47,6 +49,7 @@ class TopicScope:
     max_batch_bytes: int = DEFAULT_BATCH_BYTES
     start: OffsetPoint = LogEdge.EARLIEST
     backfill: tuple[OffsetPoint, OffsetPoint] | None = None
+    requires_compaction: bool = False
 
 
 class WrittenBatch(Protocol):
@@ -126,6 +129,11 @@ class TopicExport:
     def _run(self) -> None:
         state = self._table.read_state()
         log = self._held.read_topic(_exported(state))
+        if self._scope.requires_compaction and not log.is_compacted:
+            raise ExportRefusedError(
+                f"topic {self._topic!r} has no compact in its cleanup.policy, so old keys may expire while the table "
+                "keeps them: set cleanup.policy=compact on the topic, or give --upsert-any-topic"
+            )
         target = self._target(state, log)
         self._events.topic_started(self._topic, self._scope.table, _positions(state, log, target), _ends(log))
         turn = first_turn(state)

@@ -45,7 +45,8 @@ class ValueOptions:
     paths: for JSON one file with such text; for Avro the schema files, named types before their use and the
     schema to read with last, and writers' schemas as `ID=PATH`; for Protobuf one descriptor set. `message` is
     the full name of the Protobuf message. `max_fields` bounds the fields that inferred JSON may have in all.
-    `source` has the schemas of a registry, for one batch.
+    `source` has the schemas of a registry, for one batch. `requires_key`: a record without a key is a
+    dead letter.
     """
 
     format: ValueFormat = ValueFormat.BYTES
@@ -56,3 +57,4 @@ class ValueOptions:
     framing: Framing = Framing.AUTO
     max_fields: int = 1000
     source: SchemaSource | None = None
+    requires_key: bool = False

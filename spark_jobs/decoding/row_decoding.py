@@ -19,6 +19,7 @@ from spark_jobs.decoding.columns import ColumnFormat
 from spark_jobs.decoding.dead_letters import ERROR, IS_KEPT, KEY_BYTES, VALUE_BYTES
 from spark_jobs.decoding.text import TextFormat
 
+NO_KEY = "key: is missing, and the table has one row for each key"
 _ROW_BYTES = 200
 """Of a dead letter, beside its key and value: coordinates, reason, and what stands around them."""
 
@@ -28,11 +29,13 @@ class RowDecoding:
     """The decoding of the source's rows. Can be pickled.
 
     `value`, `key`: their formats, None for bytes. `kept_bytes`: how much of dead letters a task marks as kept.
+    `requires_key`: a row without a key is a dead letter.
     """
 
     value: ColumnFormat | None = None
     key: TextFormat | None = None
     kept_bytes: int = 0
+    requires_key: bool = False
 
     def schema(self, records: st.StructType) -> st.StructType:
         """The columns: those of the records with `key` and `value` decoded, and behind them those of dead letters.
@@ -59,6 +62,8 @@ class RowDecoding:
             columns = dict(zip(batch.schema.names, batch.columns, strict=True))
             errors = _timeless(columns["timestamp"])
             originals = {VALUE_BYTES: columns["value"].cast(pa.binary())}
+            if self.requires_key:
+                _put(errors, _keyless(columns["key"]))
             if self.key is not None:
                 originals[KEY_BYTES] = columns["key"].cast(pa.binary())
                 decoded = self.key.decode(originals[KEY_BYTES])
@@ -82,6 +87,12 @@ def _timeless(times: pa.Array) -> list[str | None]:
     if not times.null_count:
         return [None] * len(times)
     return [TIME_DOES_NOT_FIT if is_null else None for is_null in times.is_null().to_pylist()]
+
+
+def _keyless(keys: pa.Array) -> list[str | None]:
+    if not keys.null_count:
+        return []
+    return [NO_KEY if is_null else None for is_null in keys.is_null().to_pylist()]
 
 
 def _put(errors: list[str | None], found: list[str | None]) -> None:

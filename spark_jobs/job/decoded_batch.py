@@ -74,7 +74,12 @@ class DecodedBatch:
             value = fixed_format(self._options)
         else:
             value = inferred_format(self._options, self._value_type)
-        step = RowDecoding(value=value, key=key_format(self._options), kept_bytes=self._kept_bytes)
+        step = RowDecoding(
+            value=value,
+            key=key_format(self._options),
+            kept_bytes=self._kept_bytes,
+            requires_key=self._options.requires_key,
+        )
         decoded = self._records.open(step) if self._cached is None else stepped(self._cached, step)
         return with_variants(decoded) if self._options.format is ValueFormat.JSON_VARIANT else decoded
 

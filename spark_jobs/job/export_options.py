@@ -8,6 +8,7 @@ from pathlib import Path
 from kafscale.commands.config_options import ConfigOptions
 from kafscale.lake.batch_plan import GapPolicy
 from kafscale.lake.dead_letter_limit import DeadLetterLimit
+from kafscale.lake.export_mode import ExportMode
 from kafscale.lake.offset_points import OffsetPoint
 from kafscale.lake.routes import Routes
 from kafscale.lake.topic_export import TopicScope
@@ -34,6 +35,7 @@ class TopicOptions(TopicScope):
     table_options: TableOptions = field(default_factory=TableOptions)
     write_options: Mapping[str, str] = field(default_factory=dict)
     flattens: bool = False
+    mode: ExportMode = ExportMode.APPEND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +57,8 @@ class ExportCommand:
     dead_letter_limit: DeadLetterLimit
     replays_dead_letters: bool
     flattens: bool
+    mode: ExportMode
+    upserts_any_topic: bool
     start: OffsetPoint
     backfill: tuple[OffsetPoint, OffsetPoint] | None
     freshness: Freshness

@@ -5,6 +5,7 @@ import functools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 import click
 from pyspark.sql import SparkSession
@@ -13,6 +14,7 @@ from kafscale.errors import SettingError
 from kafscale.lake.events import EveryListener
 from kafscale.lake.export_lease import hold_export
 from kafscale.lake.export_metrics import ExportMetrics
+from kafscale.lake.export_mode import ExportMode
 from kafscale.lake.held_export import HeldExport, holder_name
 from kafscale.lake.metrics_output import read_metrics_file, served_metrics, write_metrics_file
 from kafscale.lake.registry.schemas import RegistrySchemas
@@ -38,6 +40,7 @@ from spark_jobs.session import open_session
 from spark_jobs.source.store_access import StoreAccess
 from spark_jobs.tables.layout import check_terms
 from spark_jobs.tables.table_options import TableOptions
+from spark_jobs.tables.upsert import MERGE_MODE, check_upsert
 
 _DAY_SEC = 86_400
 
@@ -75,6 +78,8 @@ def run_export(command: ExportCommand) -> bool:
         )
         if command.metrics_addr is not None:
             stack.enter_context(served_metrics(metrics, command.metrics_addr))
+        if command.mode is ExportMode.UPSERT:
+            check_upsert(spark)
         if command.registry is None:
             check_values(spark, command.values)
         run = ExportRun(
@@ -165,17 +170,21 @@ def _idle_topics(
 
 
 def _topic_options(command: ExportCommand, names: Tables) -> TopicOptions:
+    upserts = command.mode is ExportMode.UPSERT
     return TopicOptions(
         table=names.rows,
         dead_letter_table=names.dead_letters,
-        value=command.values,
+        value=replace(command.values, requires_key=upserts),
         routes=command.routes,
         dead_letter_limit=command.dead_letter_limit,
         flattens=command.flattens,
+        mode=command.mode,
+        requires_compaction=upserts and not command.upserts_any_topic,
         table_options=TableOptions(
             partition_by=command.partition_by,
             sort_by=command.sort_by,
             properties=command.properties,
+            new_properties=MERGE_MODE if upserts else {},
             adds_columns=command.adds_columns,
         ),
         write_options={"target-file-size-bytes": str(command.target_file_bytes)},

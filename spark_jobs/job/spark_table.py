@@ -8,6 +8,7 @@ from kafscale.errors import KafscaleError
 from kafscale.lake.batch_plan import BatchPlan
 from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
+from kafscale.lake.export_mode import ExportMode, check_mode
 from kafscale.lake.export_state import ExportState
 from spark_jobs.job.batch_records import OpenRecords
 from spark_jobs.job.batch_write import BatchWriter, Written
@@ -17,9 +18,10 @@ from spark_jobs.job.spark_errors import SPARK_ERRORS
 from spark_jobs.job.spark_progress import reported_while_running
 from spark_jobs.job.topic_schemas import TopicSchemas
 from spark_jobs.tables.expiry import expire_old_snapshots
-from spark_jobs.tables.iceberg_table import schema_of_table
+from spark_jobs.tables.iceberg_table import schema_of_table, table_properties
 from spark_jobs.tables.layout import quoted
 from spark_jobs.tables.publish import publish, read_state
+from spark_jobs.tables.upsert import publish_merged
 
 
 class SparkTable:
@@ -47,7 +49,11 @@ class SparkTable:
         """See `ExportTable`."""
         if schema_of_table(self._spark, self._options.table) is None:
             return ExportState(topic=self._topic)
-        return read_state(self._spark, self._options.table, self._topic)
+        state = read_state(self._spark, self._options.table, self._topic)
+        check_mode(
+            self._options.table, table_properties(self._spark, self._options.table), state, self._options.mode
+        )
+        return state
 
     def write(self, batch: BatchPlan, commit_id: str, topic_id: str) -> Written:
         """See `ExportTable`. Progress is reported meanwhile."""
@@ -56,7 +62,8 @@ class SparkTable:
 
     def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
         """See `ExportTable`."""
-        publish(self._spark, self._options.table, written.staged, before, after)
+        publishing = publish_merged if self._options.mode is ExportMode.UPSERT else publish
+        publishing(self._spark, self._options.table, written.staged, before, after)
         self._budget.spend(written.dead_letters)
         for table in (
             self._options.table,

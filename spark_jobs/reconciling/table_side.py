@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from kafscale.errors import SettingError
+from kafscale.lake.export_mode import check_reconcilable
 from kafscale.lake.export_state import ExportState, topic_of_property
 from kafscale.lake.routes import property_of as routes_property
 from spark_jobs.reconciling.row_hash import OFFSET, PARTITION, column_of
@@ -38,6 +39,7 @@ def open_table_side(spark: SparkSession, name: str, topic: str) -> TableSide | N
         return None
     metadata = jvm.load_table(spark, name).operations().current()
     properties = jvm.as_mapping(metadata.properties())
+    check_reconcilable(name, topic, properties)
     if routes_property(topic) in properties:
         raise SettingError(
             f"table {name} has routes of topic {topic!r} into other tables, and a reconciliation compares one table: "

@@ -104,7 +104,12 @@ def _create(spark: SparkSession, name: str, columns: StructType, options: TableO
     defaults = {**_DEFAULTS, _FORMAT_VERSION: str(_VARIANT_VERSION)} if has_variants(columns) else _DEFAULTS
     properties = ", ".join(
         f"{_literal(key)} = {_literal(value)}"
-        for key, value in {**defaults, **options.properties, WAP_ENABLED: "true"}.items()
+        for key, value in {
+            **defaults,
+            **options.new_properties,
+            **options.properties,
+            WAP_ENABLED: "true",
+        }.items()
     )
     layout = f"PARTITIONED BY ({', '.join(partitioned)})" if partitioned else ""
     # Two exporters of two topics may create the same table at once.

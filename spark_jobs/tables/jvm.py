@@ -85,6 +85,14 @@ def own_metadata_files(table: Any, snapshot_id: int) -> list[str]:
     ]
 
 
+def own_files(spark: SparkSession, table: Any, snapshot_id: int) -> list[str]:
+    """All files that a snapshot, which no branch has, added: data, deletes and metadata."""
+    changes = jvm_of(spark).org.apache.iceberg.SnapshotChanges.builderFor(table)
+    found = changes.snapshot(table.snapshot(snapshot_id)).build()
+    added = [str(one.location()) for one in (*found.addedDataFiles(), *found.addedDeleteFiles())]
+    return [*added, *own_metadata_files(table, snapshot_id)]
+
+
 def without_snapshot(spark: SparkSession, metadata: Any, snapshot_id: int) -> Any:
     """The metadata without a snapshot, which no branch has."""
     jvm = jvm_of(spark)

@@ -36,15 +36,15 @@ from spark_jobs.tables.layout import quoted
 logger = logging.getLogger(__name__)
 
 WAP_ENABLED: Final = "write.wap.enabled"
-_WAP_ID_CONF = "spark.wap.id"
+WAP_ID_CONF: Final = "spark.wap.id"
 # Iceberg's properties for write-audit-publish. Not its `source-snapshot-id`: the staged snapshot goes with the
 # commit, and Iceberg's expiry leaves the files of a snapshot that names another.
 _STAGED_ID = "wap.id"
 _PUBLISHED_ID = "published-wap-id"
 
-_COMMIT_FAILED = "org.apache.iceberg.exceptions.CommitFailedException"
+COMMIT_FAILED: Final = "org.apache.iceberg.exceptions.CommitFailedException"
 # The second: a REST catalog's client has it, itself and not a subclass, for an answer that never came.
-_COMMIT_UNKNOWN = (
+COMMIT_UNKNOWN: Final = (
     "org.apache.iceberg.exceptions.CommitStateUnknownException",
     "org.apache.iceberg.exceptions.RESTException",
 )
@@ -98,15 +98,16 @@ def stage(rows: DataFrame, table_name: str, commit_id: str, options: Mapping[str
     for name, value in options.items():
         writer = writer.option(name, value)
     with on_main(spark):
-        spark.conf.set(_WAP_ID_CONF, commit_id)
+        spark.conf.set(WAP_ID_CONF, commit_id)
         try:
             writer.append()
         finally:
-            spark.conf.unset(_WAP_ID_CONF)
-    return _find_staged(jvm.load_table(spark, table_name), commit_id)
+            spark.conf.unset(WAP_ID_CONF)
+    return find_staged(jvm.load_table(spark, table_name), commit_id)
 
 
-def _find_staged(table: Any, commit_id: str) -> Staged:
+def find_staged(table: Any, commit_id: str) -> Staged:
+    """The rows that were staged in the table under this id, none if there were none."""
     # The newest ones are the last.
     for snapshot in reversed(list_of(table.snapshots())):
         summary = jvm.as_mapping(snapshot.summary())
@@ -152,7 +153,7 @@ def publish(
             _commit(spark, table, transaction, staged, after, properties)
         except Exception as problem:
             names = jvm.java_exceptions(problem)
-            if not {_COMMIT_FAILED, *_COMMIT_UNKNOWN}.intersection(names):
+            if not {COMMIT_FAILED, *COMMIT_UNKNOWN}.intersection(names):
                 raise
             # Failed or unknown: the state of the table decides at the next attempt. Two commits of the same rows
             # cannot both succeed, because each replaces exactly the metadata that it was made from.
@@ -160,7 +161,7 @@ def publish(
             if attempt == _ATTEMPTS - 1:
                 raise CommitUnknownError(table_name, names[0]) from problem
         else:
-            _delete(table, leftover)
+            delete_files(table, leftover)
             return
 
 
@@ -236,7 +237,7 @@ def keep_states(spark: SparkSession, table_name: str) -> None:
     table.operations().commit(transaction.startMetadata(), transaction.currentMetadata())
 
 
-def _delete(table: Any, paths: list[str]) -> None:
+def delete_files(table: Any, paths: list[str]) -> None:
     """Best-effort: what is left is found by the maintenance of tables."""
     for path in paths:
         try:

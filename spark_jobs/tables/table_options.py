@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableOptions:
     """The layout of a table. `properties` are also set on an existing table, the rest is not.
+    `new_properties`: of a new table, unless `properties` has them.
 
     `adds_columns`: add the columns that an existing table lacks; otherwise they are dropped from the rows.
     """
@@ -15,3 +16,4 @@ class TableOptions:
     sort_by: Sequence[str] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     adds_columns: bool = True
+    new_properties: Mapping[str, str] = field(default_factory=dict)

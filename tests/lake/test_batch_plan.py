@@ -1,5 +1,6 @@
 """Batches bring every published offset of the target once, whatever happens to the log in between."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -11,11 +12,14 @@ from kafscale.lake.batch_plan import (
     BatchPlan,
     ExportRefusedError,
     GapPolicy,
+    check_compacted,
     plan_batch,
     state_after,
     target_of_backfill,
     target_of_run,
+    was_compacted,
 )
+from kafscale.lake.commit_errors import ExportMismatchError
 from kafscale.lake.export_state import ExportState
 from kafscale.lake.ranges import difference, intersection, union
 from kafscale.reader.topic_state import PartitionLog, TopicLog
@@ -178,3 +182,33 @@ def test_batches_until_nothing_is_left(
         assert not intersection(state.exported.get(log.partition, ()), state.gaps.get(log.partition, ()))
         lost = state.gaps.get(log.partition, ())
         assert not difference(lost, ((0, start),))
+
+
+COMPACTED_KEY = (
+    "default/orders/0/segment-00000000000000000000-00000000000000000009-00000000000000000010-0-t1.kfs"
+)
+
+
+def test_a_topic_is_compacted_by_its_policy_or_by_a_segment() -> None:
+    plain = partition_log(0, [10, 20])
+    assert not plan(nothing_yet(), topic_log(plain)).is_compacted
+    assert plan(nothing_yet(), replace(topic_log(plain), compacts=True)).is_compacted
+    first, second = plain.references
+    compacted = replace(plain, references=(replace(first, record_count=3, object_key=COMPACTED_KEY), second))
+    batch = plan(nothing_yet(), topic_log(partition_log(1, [4]), compacted))
+    assert batch.is_compacted
+    assert batch.offset_count == 24
+
+
+def test_a_compacted_batch_has_any_number_of_rows_up_to_its_offsets() -> None:
+    plain = topic_log(partition_log(0, [10, 20]))
+    batch = plan(nothing_yet(), replace(plain, compacts=True))
+    for count in (0, 7, 20):
+        check_compacted(batch, TOPIC, count)
+    with pytest.raises(ExportMismatchError) as problem:
+        check_compacted(batch, TOPIC, 21)
+    other = plan(nothing_yet(), plain)
+    assert was_compacted(problem.value, other, replace(plain, compacts=True))
+    assert not was_compacted(problem.value, batch, replace(plain, compacts=True))
+    assert not was_compacted(problem.value, other, plain)
+    assert not was_compacted(ValueError(), other, replace(plain, compacts=True))

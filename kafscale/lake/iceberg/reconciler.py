@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafscale.errors import SettingError
+from kafscale.lake.export_mode import check_reconcilable
 from kafscale.lake.iceberg.hashed_rows import HashedRows, StoredSide, hashed
 from kafscale.lake.iceberg.span_tallies import (
     RowDifferences,
@@ -106,6 +107,8 @@ class Reconciler:
                 f"table {self._tables.shown(identifier)} has routes of topic {self._topic!r} into other tables, and "
                 "a reconciliation compares one table: compare counts with SQL, over all of them"
             )
+        if found is not None:
+            check_reconcilable(self._tables.shown(identifier), self._topic, found.properties)
         return None if found is None else StoredSide(found, self._topic, self._options.except_columns)
 
 

@@ -13,6 +13,7 @@ from kafscale.lake.batch_plan import BatchPlan, check_compacted, check_same_topi
 from kafscale.lake.commit_errors import ExportMismatchError, TableRefusedError
 from kafscale.lake.dead_letter_limit import DeadLetterBudget
 from kafscale.lake.events import ExportEvents
+from kafscale.lake.export_mode import ExportMode, check_mode
 from kafscale.lake.export_state import ExportState
 from kafscale.lake.iceberg.columns import Formats, dead_letter_schema, row_schema
 from kafscale.lake.iceberg.data_files import MIB, DataFileWriter
@@ -94,7 +95,9 @@ class IcebergTable:
                 "tables, which only the Spark job (python -m spark_jobs.export) knows: use that"
             )
         self._store.check(table, row_schema(self._tables.formats))
-        return state_of(table.metadata, self._topic)
+        state = state_of(table.metadata, self._topic)
+        check_mode(self._tables.shown(self._tables.rows), table.properties, state, ExportMode.APPEND)
+        return state
 
     def _state(self, identifier: Identifier) -> ExportState:
         table = self._store.find(identifier)

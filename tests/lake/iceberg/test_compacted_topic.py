@@ -132,3 +132,20 @@ def test_a_topic_that_is_not_compacted_has_all_its_records(
     assert fields["agrees"]
     assert not fields["is_compacted"]
     assert fields["partitions"][0]["ranges"][0]["compacted_away"] == 0
+
+
+def test_tables_with_one_row_for_each_key_are_sparks(exporter: LakeExporter, topic: TopicWriter) -> None:
+    done = exporter.run("--mode", "upsert")
+    assert done.status == 2
+    assert "python -m spark_jobs.export --topic shop.orders --mode upsert" in done.text
+    exporter.export("--mode", "append")
+    with exporter.opened_catalog() as catalog:
+        table = catalog.load_table(("kafka", "shop_orders"))
+        with table.transaction() as changes:
+            changes.set_properties({"kafscale.mode.shop.orders": "upsert"})
+    done = exporter.run()
+    assert done.status == 1
+    assert "has topic 'shop.orders' with --mode upsert, and not with --mode append" in done.text
+    done = reconcile(exporter)
+    assert done.status == 2
+    assert "has one row for each key" in done.text
