@@ -12,7 +12,7 @@ PREFIX: Final = "kafscale.mode."
 
 
 class ExportMode(StrEnum):
-    """What a record does in the table."""
+    """The ways of a record into its table."""
 
     APPEND = "append"
     UPSERT = "upsert"

@@ -200,7 +200,7 @@ def test_a_topic_is_compacted_by_its_policy_or_by_a_segment() -> None:
     assert batch.offset_count == 24
 
 
-def test_a_compacted_batch_has_any_number_of_rows_up_to_its_offsets() -> None:
+def test_a_compacted_batch_has_as_many_rows_as_were_read() -> None:
     plain = topic_log(partition_log(0, [10, 20]))
     batch = plan(nothing_yet(), replace(plain, compacts=True))
     for count in (0, 7, 20):
