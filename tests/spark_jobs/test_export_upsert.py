@@ -15,6 +15,7 @@ from tests.spark_jobs.support.compaction import compact, set_compacted
 from tests.spark_jobs.support.export_runs import Exporter, state_in
 from tests.spark_jobs.support.sent_records import Sent, Stored
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
+from tests.support.nightly import by_day
 
 NewTable = Callable[[IcebergCatalog], str]
 UPSERT = ("--mode", "upsert")
@@ -105,7 +106,7 @@ def update(writer: TopicWriter, seed: int, count: int = 60) -> None:
 
 
 def test_the_table_is_the_dictionary_of_a_consumer(upserts: Upserts, writer: TopicWriter) -> None:
-    for seed in range(3):
+    for seed in range(by_day(2, by_night=8)):
         update(writer, seed)
         upserts.export()
         upserts.check()
@@ -121,6 +122,7 @@ def test_the_table_is_the_dictionary_of_a_consumer(upserts: Upserts, writer: Top
     upserts.check()
 
 
+@pytest.mark.nightly
 def test_copy_on_write_and_small_batches(upserts: Upserts, writer: TopicWriter) -> None:
     for seed in range(2):
         update(writer, seed, count=10)
@@ -221,6 +223,7 @@ def test_what_an_upsert_refuses(upserts: Upserts, writer: TopicWriter) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_flat_tables_have_one_row_for_each_key_too(upserts: Upserts, writer: TopicWriter) -> None:
     flat = ("--value-format", "json", "--flatten")
     writer.append(0, [Sent(key=b"a", value=b'{"id": 1}'), Sent(key=b"b", value=b'{"id": 2}')])
