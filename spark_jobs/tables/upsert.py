@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 
-from kafscale.errors import SettingError
+from kafscale.errors import KafscaleError, SettingError
 from kafscale.lake.commit_errors import CommitUnknownError, StaleExportError, TableRefusedError
 from kafscale.lake.export_mode import ExportMode
 from kafscale.lake.export_mode import property_of as mode_property
@@ -47,12 +47,24 @@ MERGE_MODE: Final = {"write.merge.mode": "merge-on-read"}
 """Properties of a new table: a batch writes its own rows and where the old ones are, and no old file again."""
 
 _SNAPSHOT_PROPERTY: Final = "spark.sql.iceberg.snapshot-property."
+HAS_MERGE_INTO: Final = hasattr(DataFrame, "mergeInto")
+"""Spark 3.5 knows the statement only. Spark 4.1 cannot plan that for a view if the merge is to copy on write."""
 _CONFLICT: Final = "org.apache.iceberg.exceptions.ValidationException"
 _NEEDED: Final = ("topic", "partition", "offset", "timestamp", "key")
 _VIEW: Final = "kafscale_upserted"
 _DELETES: Final = "kafscale_deletes"
 _ATTEMPTS: Final = 5
 _RETRY_SEC: Final = 0.5
+
+
+class TableBusyError(KafscaleError):
+    """Other writers have changed the table between each merge and its commit; nothing of the batch is visible."""
+
+    def __init__(self, table: str) -> None:
+        super().__init__(
+            f"other writers changed {table} {_ATTEMPTS} times, each time while a batch was merged into it: nothing "
+            "of the batch is visible; run the export again when they are done"
+        )
 
 
 def check_upsert(spark: SparkSession) -> None:
@@ -93,7 +105,7 @@ def publish_merged(
             logger.warning("a merge into %s did not succeed at once: %s", table_name, names)
             if attempt == _ATTEMPTS - 1:
                 raise CommitUnknownError(table_name, names[0]) from problem
-    raise CommitUnknownError(table_name, f"other writers have changed it {_ATTEMPTS} times meanwhile")
+    raise TableBusyError(table_name)
 
 
 def _is_published(spark: SparkSession, table_name: str, before: ExportState, after: ExportState) -> bool:
@@ -203,8 +215,7 @@ def _merge_into(spark: SparkSession, table_name: str, schema: StructType, batch:
     def same(rows: str) -> str:
         return " AND ".join(f"{rows}.{place}{name} = batch.{place}{name}" for name in ("topic", "key"))
 
-    if hasattr(batch, "mergeInto"):
-        # Of a view Spark 4.1 cannot plan a merge that copies on write.
+    if HAS_MERGE_INTO:
         values = {name: sql.col(f"batch.{name}") for name in names}
         merge = batch.alias("batch").mergeInto(target, sql.expr(same(target)))
         merge = merge.whenMatched(sql.expr(deletes)).delete().whenMatched().update(values)

@@ -25,7 +25,13 @@ def update_all(writer: TopicWriter, rounds: int) -> None:
         writer.append(0, [Sent(key=b"key-%d" % key, value=b"%d" % number) for key in range(KEYS)])
 
 
-@pytest.mark.parametrize("is_by_default", [False, True], ids=["by its policy", "by the broker's default"])
+@pytest.mark.parametrize(
+    "is_by_default",
+    [
+        pytest.param(False, id="by its policy"),
+        pytest.param(True, id="by the broker's default", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_topic_that_is_compacted_beside_its_export(
     spark: SparkSession,
     local_catalog: IcebergCatalog,

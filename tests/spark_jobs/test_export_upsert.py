@@ -196,6 +196,30 @@ def test_another_writer_between_stage_and_publish(
     assert upserts.rows() == sorted(newest(of_second).items())
 
 
+def test_a_table_that_others_change_all_the_time(
+    upserts: Upserts, writer: TopicWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    update(writer, 0)
+    upserts.export()
+    before = upserts.rows()
+    update(writer, 1)
+    real = upsert._merge
+
+    def merge(*given: Any) -> Any:
+        merged = real(*given)
+        upserts.spark.sql(f"INSERT INTO {upserts.table} SELECT * FROM {upserts.table} LIMIT 0")
+        return merged
+
+    with monkeypatch.context() as patched:
+        patched.setattr(upsert, "_merge", merge)
+        patched.setattr(upsert, "_ATTEMPTS", 2)
+        patched.setattr(upsert, "_RETRY_SEC", 0.0)
+        assert "changed " in upserts.refused()
+    assert upserts.rows() == before
+    upserts.export()
+    assert upserts.rows() == sorted(newest(writer.stored()).items())
+
+
 def test_what_an_upsert_refuses(upserts: Upserts, writer: TopicWriter) -> None:
     writer.run(lambda topic: topic.set_configs({}))
     update(writer, 0)
@@ -224,7 +248,11 @@ def test_what_an_upsert_refuses(upserts: Upserts, writer: TopicWriter) -> None:
 
 
 @pytest.mark.nightly
-def test_flat_tables_have_one_row_for_each_key_too(upserts: Upserts, writer: TopicWriter) -> None:
+@pytest.mark.parametrize("has_merge_into", [True, False], ids=["Spark 4", "as Spark 3.5"])
+def test_flat_tables_have_one_row_for_each_key_too(
+    upserts: Upserts, writer: TopicWriter, has_merge_into: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upsert, "HAS_MERGE_INTO", has_merge_into)
     flat = ("--value-format", "json", "--flatten")
     writer.append(0, [Sent(key=b"a", value=b'{"id": 1}'), Sent(key=b"b", value=b'{"id": 2}')])
     upserts.export(*flat)
