@@ -68,7 +68,7 @@ async def test_without_a_quorum_calls_fail_in_time_and_go_on_with_it(cluster: Et
         aclosing(store.watch("k")) as events,
     ):
         await anext(events)
-        await put(store, "k", b"before")
+        await put_until_done(store, "k", b"before")
         for member in (leader, other):
             member.kill9()
         began = time.monotonic()
@@ -100,7 +100,7 @@ async def test_another_cluster_behind_the_endpoint_is_never_used(tmp_path: Path)
     home = int(SHARED.endpoint().rpartition(":")[2])
     with etcd_server(tmp_path) as other:
         async with tcp_proxy(home) as proxy, etcd_store(proxy.endpoint, timeouts=QUICK) as store:
-            await put(store, "k", b"home")
+            await put_until_done(store, "k", b"home")
             proxy.target_port = other.client_port
             await proxy.cut()
             with pytest.raises(StoreUnavailableError, match="belongs to the etcd cluster"):
