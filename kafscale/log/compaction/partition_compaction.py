@@ -5,6 +5,7 @@ partition's record. A crash between two groups leaves a log that is compacted up
 object of a group has a key of its own for every attempt; `garbage.py` says how its orphans are known.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -16,7 +17,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.object_keys import Compaction
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import SegmentHeader, parse_header
-from kafscale.log.compaction.checked_source import checked_batches
+from kafscale.log.compaction.checked_source import COSTLY_BYTES, checked_batches
 from kafscale.log.compaction.cleaner import CleaningRules, CleaningTotals
 from kafscale.log.compaction.cleaning_work import Cleaning, CleaningWork
 from kafscale.log.compaction.compacted_segment import CompactedSegment
@@ -90,8 +91,11 @@ class PartitionCompaction:
         self.making = ""
 
     async def run(self) -> AsyncGenerator[Compacted, None]:
-        """Compact. Raises `CleaningFailedError`, `DamagedSourceError`, `MissingSourceError`, `MapTooSmallError`,
-        `FencedError`, `KeyTakenError`, `StoreError`."""
+        """Compact.
+
+        Raises `CleaningFailedError`, `DamagedSourceError`, `MissingSourceError`, `MapTooSmallError`, `FencedError`,
+        `StoreError`, and `ObjectExistsError` after a PUT whose first answer was lost: the object is left alone.
+        """
         state, tools = self._state, self._tools
         log = open_log(self._partition)
         rules = CleaningRules(
@@ -145,7 +149,10 @@ class PartitionCompaction:
         totals = CleaningTotals()
         async with aclosing(self._cleaned(cleaning, sources, totals)) as parts:
             async for part in parts:
-                made.add(part)
+                if len(part) > COSTLY_BYTES:
+                    await asyncio.to_thread(made.add, part)
+                else:
+                    made.add(part)
                 kept_bytes += len(part)
                 if kept_bytes <= tools.group_bytes:
                     kept.append(part)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
+from kafscale.errors import ObjectExistsError, StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats import object_keys
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
@@ -132,6 +132,19 @@ STEPS = {
     "uploading the index": ("put", "*.index"),
     "writing the checkpoint": ("put_if_absent", "_kafscale/*"),
 }
+
+
+async def test_a_key_that_is_taken_is_left_alone(caplog: pytest.LogCaptureFixture) -> None:
+    """By a PUT of its own whose first answer was lost. The next attempt has another key."""
+    async with in_process_broker(**SETTINGS) as broker, broker.connect() as client:
+        await broker.create_topic(TOPIC, configs=COMPACTED)
+        await write(broker, client, *map(round_of, range(ROUNDS)))
+        broker.objects.fail("put_if_absent_streamed", "*", ObjectExistsError("taken"))
+        assert not await compact(broker)
+        assert "ERROR" not in {record.levelname for record in caplog.records}
+        assert broker.metrics.compactions.outcomes[CompactionOutcome.FAILED] == 1
+        assert await compact(broker)
+        await check_newest(broker, client)
 
 
 @pytest.mark.parametrize("error", [StoreIndeterminateError, StoreUnavailableError])
