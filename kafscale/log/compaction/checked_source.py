@@ -10,10 +10,10 @@ from kafscale.formats.object_keys import parse_segment_key
 from kafscale.log.life.pace import Pace
 from kafscale.log.life.segment_merge import DamagedSourceError
 from kafscale.log.life.source_reads import NamedSource, SourceReads
-from kafscale.log.reading.segment_inspection import SegmentInspection
+from kafscale.log.reading.segment_inspection import SegmentInspection, check_reference
 
-# Checking more than this takes long enough to be felt on the event loop.
-_COSTLY_BYTES: Final = 16 * 1024
+COSTLY_BYTES: Final = 16 * 1024
+"""A walk over the batches of more than this takes long enough to be felt on the event loop."""
 
 
 async def checked_batches(
@@ -32,20 +32,12 @@ async def checked_batches(
         async with aclosing(reads.stream([source])) as pieces:
             async for piece in pieces:
                 await pace.spend(len(piece.content))
-                if len(piece.content) > _COSTLY_BYTES:
+                if len(piece.content) > COSTLY_BYTES:
                     views = await asyncio.to_thread(inspection.feed, piece.content)
                 else:
                     views = inspection.feed(piece.content)
                 if views:
                     yield views
-        found = inspection.finish()
-        has = (found.base_offset, found.last_offset, found.record_count)
-        if has != (reference.base_offset, reference.last_offset, reference.record_count):
-            raise CorruptDataError(
-                source.key,
-                f"it has {found.record_count} records at offsets {found.base_offset} to {found.last_offset}, the "
-                f"partition record says {reference.record_count} at {reference.base_offset} to "
-                f"{reference.last_offset}",
-            )
+        check_reference(source.key, inspection.finish(), reference)
     except CorruptDataError as problem:
         raise DamagedSourceError(reference, problem) from problem

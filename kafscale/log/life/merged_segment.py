@@ -8,13 +8,12 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
-from kafscale.errors import CorruptDataError
 from kafscale.formats.index import build_index, interval_for
 from kafscale.formats.object_keys import parse_segment_key
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import HEADER_SIZE, SegmentHeader, encode_footer, encode_header
 from kafscale.log.life.merge_planner import merged_size_bytes
-from kafscale.log.reading.segment_inspection import SegmentInspection
+from kafscale.log.reading.segment_inspection import SegmentInspection, check_reference
 from kafscale.protocol.compression import Codec
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.protocol.types import Buffer
@@ -63,15 +62,7 @@ class MergedSegment:
         """Check the source, after its last piece. Raises `CorruptDataError`."""
         assert self._source is not None
         key, reference, inspection = self._source
-        found = inspection.finish()
-        has = (found.base_offset, found.last_offset, found.record_count)
-        if has != (reference.base_offset, reference.last_offset, reference.record_count):
-            raise CorruptDataError(
-                key,
-                f"it has {found.record_count} records at offsets {found.base_offset} to {found.last_offset}, "
-                f"the partition record says {reference.record_count} at {reference.base_offset} to "
-                f"{reference.last_offset}",
-            )
+        check_reference(key, inspection.finish(), reference)
 
     def _add(self, position: int, header: BatchHeader) -> None:
         if self._since_entry >= self._interval:

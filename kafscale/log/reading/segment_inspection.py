@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError
 from kafscale.formats.object_keys import Compaction, SegmentKey
+from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.producer_batches import REMEMBERED_BATCHES
 from kafscale.formats.segment_walk import SegmentWalk, check_totals
 from kafscale.protocol.record_batch import BatchHeader, sequence_before
@@ -191,4 +192,15 @@ class SegmentInspection:
             batches=BatchList(bytes(self._batches)),
             sequenced=tuple(sorted(sequenced, key=lambda batch: batch.base_offset)),
             compaction=None if self._parsed is None else self._parsed.compaction,
+        )
+
+
+def check_reference(key: str, found: InspectedSegment, reference: SegmentReference) -> None:
+    """Raise `CorruptDataError` unless the object under `key` has what the partition's record says of it."""
+    has = (found.base_offset, found.last_offset, found.record_count)
+    if has != (reference.base_offset, reference.last_offset, reference.record_count):
+        raise CorruptDataError(
+            key,
+            f"it has {found.record_count} records at offsets {found.base_offset} to {found.last_offset}, the "
+            f"partition record says {reference.record_count} at {reference.base_offset} to {reference.last_offset}",
         )
