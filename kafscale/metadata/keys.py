@@ -23,11 +23,18 @@ JOURNALS = "journals/"
 USERS = "users/"
 QUOTAS = "quotas/"
 ACLS = "acls/"
+TRANSACTIONS = "transactions/"
+PARTITION_MARKERS = "partition-markers/"
+GROUP_MARKERS = "group-markers/"
+PENDING_OFFSETS = "pending-offsets/"
 
 _DEFAULT_ENTITY: Final = "<default>"
 
 GROUP_SHARD_COUNT: Final = 64
-"""Groups are spread over so many shards, each with one coordinator. Part of the stored format: never change it."""
+"""Groups and transactional ids are spread over so many shards, each with one coordinator.
+
+Part of the stored format: never change it.
+"""
 
 
 def broker(broker_id: int) -> str:
@@ -81,13 +88,13 @@ def feature_name(key: str) -> str:
     return key.removeprefix(FEATURES)
 
 
-def shard_of(group_id: str) -> int:
-    """The shard of a group. Part of the stored format."""
-    return zlib.crc32(group_id.encode()) % GROUP_SHARD_COUNT
+def shard_of(group_or_transactional_id: str) -> int:
+    """The shard of a group or of a transactional id. Part of the stored format."""
+    return zlib.crc32(group_or_transactional_id.encode()) % GROUP_SHARD_COUNT
 
 
 def coordinator(shard: int) -> str:
-    """The coordinator of a shard's groups; bound to that broker's lease."""
+    """The coordinator of a shard's groups and transactional ids; bound to that broker's lease."""
     return f"{COORDINATORS}{shard}"
 
 
@@ -135,6 +142,63 @@ def offset_topic_and_partition(key: str) -> tuple[str, int]:
     """The topic and partition of a `group_offset`."""
     _, _, _, name, index = key.split("/")
     return name, int(index)
+
+
+def transactions(shard: int) -> str:
+    """The prefix of the records of a shard's transactional ids."""
+    return f"{TRANSACTIONS}{shard}/"
+
+
+def transaction(transactional_id: str) -> str:
+    """A transactional id's record. The id may be anything: it is percent-encoded."""
+    return f"{transactions(shard_of(transactional_id))}{quote(transactional_id, safe='')}"
+
+
+def transactional_id(key: str) -> str:
+    """The inverse of `transaction`."""
+    return unquote(key.split("/")[2])
+
+
+def partition_markers(topic_name: str, index: int) -> str:
+    """The prefix of the markers that a partition's log has to get."""
+    return f"{PARTITION_MARKERS}{topic_name}/{index}/"
+
+
+def partition_marker(topic_name: str, index: int, producer_id: int) -> str:
+    """The end of a producer's transaction, which the partition's leader has to write into the log."""
+    return f"{partition_markers(topic_name, index)}{producer_id}"
+
+
+def marked_partition(key: str) -> tuple[str, int, int]:
+    """The inverse of `partition_marker`: topic, partition and producer id."""
+    _, name, index, producer_id = key.split("/")
+    return name, int(index), int(producer_id)
+
+
+def group_markers(shard: int) -> str:
+    """The prefix of the markers of a shard's groups."""
+    return f"{GROUP_MARKERS}{shard}/"
+
+
+def group_marker(group_id: str, producer_id: int) -> str:
+    """The end of a producer's transaction, which the group's coordinator has to apply to the pending offsets."""
+    return f"{group_markers(shard_of(group_id))}{quote(group_id, safe='')}/{producer_id}"
+
+
+def shard_pending_offsets(shard: int) -> str:
+    """The prefix of the offsets of a shard's groups that wait for the end of their transaction."""
+    return f"{PENDING_OFFSETS}{shard}/"
+
+
+def pending_offsets(group_id: str, producer_id: int) -> str:
+    """The offsets of a group that a producer's open transaction has."""
+    return f"{shard_pending_offsets(shard_of(group_id))}{quote(group_id, safe='')}/{producer_id}"
+
+
+def group_and_producer(key: str) -> tuple[str, int]:
+    """The inverse of `group_marker` and `pending_offsets`."""
+    _, _, name, producer_id = key.split("/")
+    return unquote(name), int(producer_id)
 
 
 def export_record(topic_name: str) -> str:
