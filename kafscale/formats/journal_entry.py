@@ -12,6 +12,7 @@ from struct import Struct, error
 from crc32c import crc32c
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+from kafscale.formats.partition_transactions import BatchKind
 from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.protocol.types import Buffer
@@ -28,6 +29,7 @@ _FIXED = Struct(">4sHHIIIiqqqH")
 _CRC_START, _CRC_END = 8, 12
 _SLICE = Struct(">16siiqIIqQQIBHHH")
 _PRODUCER = Struct(">qhiiq")
+_BATCH_KIND = Struct(">B")
 
 
 class CellKind(IntEnum):
@@ -39,22 +41,24 @@ class CellKind(IntEnum):
 
 
 class SliceKind(IntEnum):
-    """The contents of a slice: batches of records. Kafka's control batches are to be another kind."""
+    """The contents of a slice. With transactional batches or control batches, the row says which batch is which."""
 
     RECORDS = 0
+    TRANSACTIONS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SliceProducer:
-    """A batch of an idempotent producer in a slice."""
+    """A batch of an idempotent producer in a slice; a control batch has the sequence numbers -1 to -1."""
 
     producer_id: int
     producer_epoch: int
     batch: ProducerBatch
+    kind: BatchKind = BatchKind.PLAIN
 
 
-ProducerBatches = list[tuple[int, int, int, int, int]]
-"""Of idempotent producers' batches: producer id, producer epoch, first and last sequence, base offset."""
+ProducerBatches = list[tuple[int, int, int, int, int, BatchKind]]
+"""Of idempotent producers' batches: producer id, producer epoch, first and last sequence, base offset, kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,7 @@ class EntrySlice:
                 one.batch.first_sequence,
                 one.batch.last_sequence,
                 one.batch.base_offset,
+                one.kind,
             )
             for one in self.producers
         ]
@@ -146,16 +151,19 @@ def encode_head(head: EntryHead, kind: CellKind = CellKind.ENTRY) -> bytes:
             )
         )
         parts += (topic, key)
-        parts += (
-            _PRODUCER.pack(
-                producer.producer_id,
-                producer.producer_epoch,
-                producer.batch.first_sequence,
-                producer.batch.last_sequence,
-                producer.batch.base_offset,
+        for producer in one.producers:
+            batch = producer.batch
+            parts.append(
+                _PRODUCER.pack(
+                    producer.producer_id,
+                    producer.producer_epoch,
+                    batch.first_sequence,
+                    batch.last_sequence,
+                    batch.base_offset,
+                )
             )
-            for producer in one.producers
-        )
+            if one.kind is SliceKind.TRANSACTIONS:
+                parts.append(_BATCH_KIND.pack(producer.kind))
     return _sealed(
         kind,
         b"".join(parts),
@@ -284,19 +292,23 @@ def _decode_slice(name: str, view: memoryview, position: int) -> tuple[EntrySlic
     position += topic_bytes
     key = _text(name, view, position, key_bytes)
     position += key_bytes
+    if kind not in tuple(SliceKind):
+        raise CorruptDataError(name, f"slice kind {kind} is none of {[each.value for each in SliceKind]}")
     producers = []
     for _ in range(producer_count):
         producer_id, producer_epoch, first, last, base = _PRODUCER.unpack_from(view, position)
         position += _PRODUCER.size
+        batch_kind = BatchKind.PLAIN
+        if kind == SliceKind.TRANSACTIONS:
+            batch_kind, position = _batch_kind(name, view, position)
         producers.append(
             SliceProducer(
                 producer_id=producer_id,
                 producer_epoch=producer_epoch,
                 batch=ProducerBatch(first, last, base),
+                kind=batch_kind,
             )
         )
-    if kind not in tuple(SliceKind):
-        raise CorruptDataError(name, f"slice kind {kind} is none of {[each.value for each in SliceKind]}")
     return (
         EntrySlice(
             topic_id=uuid.UUID(bytes=topic_id),
@@ -318,6 +330,13 @@ def _decode_slice(name: str, view: memoryview, position: int) -> tuple[EntrySlic
     )
 
 
+def _batch_kind(name: str, view: memoryview, position: int) -> tuple[BatchKind, int]:
+    (kind,) = _BATCH_KIND.unpack_from(view, position)
+    if kind not in tuple(BatchKind):
+        raise CorruptDataError(name, f"batch kind {kind} is none of {[each.value for each in BatchKind]}")
+    return BatchKind(kind), position + _BATCH_KIND.size
+
+
 def _text(name: str, view: memoryview, position: int, size_bytes: int) -> str:
     if position + size_bytes > len(view):
         raise CorruptDataError(name, f"a text of {size_bytes} bytes at byte {position} of {len(view)}")
@@ -337,6 +356,8 @@ def _check_order(head: EntryHead) -> None:
         where = f"slice of {one.topic}-{one.partition}"
         if one.base_offset < 0 or one.last_offset < one.base_offset or one.partition < 0:
             raise ValueError(f"{where}: offsets {one.base_offset} to {one.last_offset}")
+        if one.kind is SliceKind.RECORDS and any(each.kind for each in one.producers):
+            raise ValueError(f"{where}: transactional batches in a slice of kind {SliceKind.RECORDS.value}")
         if one.size_bytes < HEADER_SIZE + FOOTER_SIZE:
             raise ValueError(f"{where}: {one.size_bytes} bytes are shorter than a segment")
         if one.object_key:

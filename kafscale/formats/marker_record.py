@@ -17,7 +17,7 @@ NO_TOPIC_ID = uuid.UUID(int=0)
 """`topic_id` of a group's marker."""
 
 _VERSION = Struct(">H")
-_FIXED = Struct(">16sBBhiq")
+_FIXED = Struct(">16sBBhiqq")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,8 @@ class MarkerRecord:
     `topic_id`: of the topic that was meant; the marker means nothing to a later topic of the same name.
     `producer_epoch`: the epoch that the marker's control batch has; from then on lower ones are fenced.
     `coordinator_epoch`: how often the coordinator's shard changed its owner. `decided_ms`: Unix milliseconds.
+    `decision_revision`: the metadata store's revision at which it was decided; 0: that of the marker's own key, which
+    was put together with the decision.
     """
 
     transactional_id: str
@@ -36,6 +38,7 @@ class MarkerRecord:
     transaction_version: int
     decided_ms: int
     topic_id: uuid.UUID = NO_TOPIC_ID
+    decision_revision: int = 0
 
 
 def encode_marker_record(marker: MarkerRecord) -> bytes:
@@ -50,6 +53,7 @@ def encode_marker_record(marker: MarkerRecord) -> bytes:
                 marker.producer_epoch,
                 marker.coordinator_epoch,
                 marker.decided_ms,
+                marker.decision_revision,
             ),
             string(marker.transactional_id),
         )
@@ -64,8 +68,8 @@ def decode_marker_record(name: str, data: bytes) -> MarkerRecord:
     if version != VERSION:
         raise UnknownFormatVersionError(name, version, str(VERSION))
     try:
-        topic_id, commit, transaction_version, epoch, coordinator_epoch, decided_ms = _FIXED.unpack_from(
-            data, _VERSION.size
+        topic_id, commit, transaction_version, epoch, coordinator_epoch, decided_ms, revision = (
+            _FIXED.unpack_from(data, _VERSION.size)
         )
         transactional_id, end = read_string(data, _VERSION.size + _FIXED.size, "transactional id")
     except (MalformedRequestError, *UNDERRUN_ERRORS) as problem:
@@ -82,4 +86,5 @@ def decode_marker_record(name: str, data: bytes) -> MarkerRecord:
         transaction_version=transaction_version,
         decided_ms=decided_ms,
         topic_id=uuid.UUID(bytes=topic_id),
+        decision_revision=revision,
     )

@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from struct import Struct, error
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+from kafscale.formats.partition_transactions import (
+    NO_TRANSACTIONS,
+    PartitionTransactions,
+    decode_transactions,
+    encode_transactions,
+)
 from kafscale.formats.producer_batches import ProducerBatch
 
 VERSION = 2
 SETTLED_VERSION = 1
 """Of a record that names no journal: what is published is all in the record."""
+TRANSACTIONS_VERSION = 3
+"""Of a record with open or aborted transactions, whether it names a journal or not."""
 
 _HEADER = Struct(">HiqqqHHI")
 _EPOCH = Struct(">iq")
@@ -23,6 +31,7 @@ _PRODUCER_BATCH = Struct(">iiq")
 _LENGTH = Struct(">H")
 _JOURNAL = Struct(">16sqH")
 
+_NO_TOPIC = bytes(16)
 _OWN_OBJECT = 0
 _NAMED_OBJECT = 1
 
@@ -84,7 +93,8 @@ class PartitionRecord:
     `segments` are the newest references only, ascending; older ones and the producers that did not change
     since are in the checkpoint object under `checkpoint_key` (empty: there is none), which covers every
     segment below `checkpoint_end_offset`. `log_end_offset` is the high watermark, too, unless `journal` says where
-    more is published: that of the leader, None where there is none.
+    more is published: that of the leader, None where there is none. `transactions` has all open ones, and those that
+    were aborted since the checkpoint.
     """
 
     leader_epoch: int
@@ -96,6 +106,12 @@ class PartitionRecord:
     checkpoint_key: str = ""
     checkpoint_end_offset: int = 0
     journal: JournalPosition | None = None
+    transactions: PartitionTransactions = NO_TRANSACTIONS
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what `read_committed` consumers see."""
+        return self.transactions.last_stable_offset(self.log_start_offset, self.log_end_offset)
 
 
 UNDEFINED_EPOCH = -1
@@ -257,10 +273,13 @@ def _decode_producer(name: str, data: bytes, position: int) -> tuple[ProducerRec
 def encode_partition_record(record: PartitionRecord) -> bytes:
     """The record's stored bytes."""
     key = record.checkpoint_key.encode()
+    version = SETTLED_VERSION if record.journal is None else VERSION
+    if record.transactions:
+        version = TRANSACTIONS_VERSION
     return b"".join(
         (
             _HEADER.pack(
-                SETTLED_VERSION if record.journal is None else VERSION,
+                version,
                 record.leader_epoch,
                 record.log_start_offset,
                 record.log_end_offset,
@@ -271,23 +290,30 @@ def encode_partition_record(record: PartitionRecord) -> bytes:
             ),
             _LENGTH.pack(len(key)),
             key,
-            _encoded_position(record.journal),
+            _encoded_position(record.journal, version),
             *(_EPOCH.pack(epoch.leader_epoch, epoch.start_offset) for epoch in record.epochs),
             encode_contents(record.segments, record.producers),
+            encode_transactions(record.transactions) if version == TRANSACTIONS_VERSION else b"",
         )
     )
 
 
-def _encoded_position(position: JournalPosition | None) -> bytes:
+def _encoded_position(position: JournalPosition | None, version: int) -> bytes:
     if position is None:
-        return b""
+        return b"" if version == SETTLED_VERSION else _JOURNAL.pack(_NO_TOPIC, -1, 0)
     journal_id = position.journal_id.encode()
     return _JOURNAL.pack(position.topic_id.bytes, position.sequence, len(journal_id)) + journal_id
 
 
-def _decode_position(name: str, data: bytes, position: int) -> tuple[JournalPosition, int]:
+def _decode_position(
+    name: str, data: bytes, position: int, version: int
+) -> tuple[JournalPosition | None, int]:
     topic_id, sequence, length = _JOURNAL.unpack_from(data, position)
     position += _JOURNAL.size
+    if not length and version == TRANSACTIONS_VERSION:
+        if (topic_id, sequence) != (_NO_TOPIC, -1):
+            raise CorruptDataError(name, f"position {sequence} in no journal")
+        return None, position
     journal_id = _text(name, data[position : position + length])
     if len(journal_id) != length or sequence < -1:
         raise CorruptDataError(name, f"journal {journal_id[:80]!r}, position {sequence}")
@@ -300,9 +326,9 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
     if len(data) < 2:
         raise CorruptDataError(name, f"a partition record of {len(data)} bytes is too short")
     version = int.from_bytes(data[:2], "big")
-    if version not in (SETTLED_VERSION, VERSION):
-        raise UnknownFormatVersionError(name, version, f"{SETTLED_VERSION}, {VERSION}")
-    journal = None
+    if version not in (SETTLED_VERSION, VERSION, TRANSACTIONS_VERSION):
+        raise UnknownFormatVersionError(name, version, f"{SETTLED_VERSION} to {TRANSACTIONS_VERSION}")
+    journal, transactions = None, NO_TRANSACTIONS
     try:
         _, leader_epoch, log_start, log_end, checkpoint_end, epoch_count, segment_count, producer_count = (
             _HEADER.unpack_from(data)
@@ -311,8 +337,8 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
         position = _HEADER.size + _LENGTH.size
         key = _text(name, data[position : position + key_length])
         position += key_length
-        if version == VERSION:
-            journal, position = _decode_position(name, data, position)
+        if version != SETTLED_VERSION:
+            journal, position = _decode_position(name, data, position, version)
         epochs = []
         for _ in range(epoch_count):
             epochs.append(EpochStart(*_EPOCH.unpack_from(data, position)))
@@ -320,6 +346,10 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
     except error as problem:
         raise CorruptDataError(name, f"partition record: {problem}") from problem
     segments, producers, position = decode_contents(name, data, position, segment_count, producer_count)
+    if version == TRANSACTIONS_VERSION:
+        transactions, position = decode_transactions(name, data, position)
+        if not transactions:
+            raise CorruptDataError(name, f"no transactions in a record of version {version}")
     if position != len(data):
         raise CorruptDataError(name, f"{len(data) - position} bytes after the end of the partition record")
     return PartitionRecord(
@@ -332,4 +362,5 @@ def decode_partition_record(name: str, data: bytes) -> PartitionRecord:
         checkpoint_key=key,
         checkpoint_end_offset=checkpoint_end,
         journal=journal,
+        transactions=transactions,
     )

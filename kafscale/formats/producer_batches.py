@@ -21,7 +21,10 @@ _LONGEST_RUN = (MAX_SEQUENCE + 1) // 2
 
 @dataclass(frozen=True, slots=True)
 class ProducerBatch:
-    """A published batch of an idempotent producer, or several of one run, with the base offset of the first."""
+    """A published batch of an idempotent producer, or several of one run, with the base offset of the first.
+
+    The marker of a transaction that began a new epoch has the sequence numbers -1 to -1: the next batch begins at 0.
+    """
 
     first_sequence: int
     last_sequence: int

@@ -1,11 +1,12 @@
 """A partition's published state: its record, and what the leader's journal has behind it. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kafscale.formats.journal_entry import SliceProducer
+from kafscale.formats.journal_entry import EntrySlice, SliceKind, SliceProducer
 from kafscale.formats.journal_keys import entry_key, is_unsealed_key
 from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, SegmentReference
+from kafscale.formats.partition_transactions import TransactionEvent, after_events
 from kafscale.formats.producer_batches import with_batches
 from kafscale.journal.replay import PlacedSlice, Replay
 
@@ -23,6 +24,15 @@ def slice_reference(namespace: str, journal_id: str, placed: PlacedSlice) -> Seg
         object_key=one.object_key or entry_key(namespace, journal_id, placed.sequence),
         start=placed.head_bytes + one.start if not one.object_key else 0,
     )
+
+
+def transaction_events(one: EntrySlice) -> Iterator[TransactionEvent]:
+    """The effects of the slice on transactions, in the order of its batches."""
+    if one.kind is SliceKind.TRANSACTIONS:
+        for producer in one.producers:
+            yield TransactionEvent(
+                producer.kind, producer.producer_id, producer.producer_epoch, producer.batch.base_offset
+            )
 
 
 def unsealed(references: Sequence[SegmentReference]) -> tuple[SegmentReference, ...]:
@@ -58,6 +68,9 @@ def partition_state(
         ),
         producers=_with_batches(record.producers, found),
         journal=replace(position, sequence=found[-1].sequence),
+        transactions=after_events(
+            record.transactions, (event for placed in found for event in transaction_events(placed.slice))
+        ),
     )
 
 
@@ -74,6 +87,8 @@ def _with_batches(
 
 def _after(known: ProducerRecord | None, one: SliceProducer, created_ms: int) -> ProducerRecord:
     same_epoch = known is not None and known.producer_epoch == one.producer_epoch
+    if known is not None and same_epoch and one.kind.is_marker:
+        return replace(known, last_timestamp_ms=created_ms)
     earlier = known.batches if known is not None and same_epoch else ()
     return ProducerRecord(
         producer_id=one.producer_id,

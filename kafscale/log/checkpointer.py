@@ -136,7 +136,9 @@ class Checkpointer:
             end_offset=slices[0].base_offset if slices else record.log_end_offset,
             segments=named[: len(named) - len(slices)],
             producers=tuple(log.producers.published()),
+            aborted=tuple(partition.aborted or ()),
         )
+        aborted_from = record.log_end_offset
         key = object_keys.checkpoint_key(
             self._namespace,
             partition.id.topic,
@@ -145,12 +147,12 @@ class Checkpointer:
             record.leader_epoch,
             self._new_token(),
         )
-        if len(checkpoint.segments) + len(checkpoint.producers) > _COSTLY_ENTRIES:
+        if len(checkpoint.segments) + len(checkpoint.producers) + len(checkpoint.aborted) > _COSTLY_ENTRIES:
             encoded = await asyncio.to_thread(encode_checkpoint, checkpoint)
         else:
             encoded = encode_checkpoint(checkpoint)
         await self._objects.put_if_absent(key, [encoded])
-        return CheckpointPointer(key=key, end_offset=checkpoint.end_offset)
+        return CheckpointPointer(key=key, end_offset=checkpoint.end_offset, aborted_from=aborted_from)
 
     async def _write(self, partition: Partition) -> None:
         try:

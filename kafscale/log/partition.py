@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from kafscale.cluster.topic_configs import TopicConfig
+from kafscale.formats.aborted_transactions import AbortedTransactions
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.partition_record import PartitionRecord, SegmentReference
+from kafscale.formats.partition_transactions import TransactionEvent, after_events, without_aborted_below
 from kafscale.log.batch_append import AppendRules
 from kafscale.log.journal.broker_journal import BrokerJournal
 from kafscale.log.leadership.events import Act, Event
@@ -49,15 +51,16 @@ class Partition:
 
     `record` is what is published: the record at `revision` of the metadata store, and what the leader's journal has
     behind it. `journal` is that of this broker, where it leads. `leadership` says whether this broker leads the
-    partition, and what may be done with it. `references` is None until the checkpoint that the record names has been
-    read; `log` is None before the log is opened, and after it is closed. `number` identifies the partition in this
-    process: a topic that is deleted and created again has partitions with other numbers. `led_since_revision` is that
-    of the claim, `NOT_LED` if another broker leads.
+    partition, and what may be done with it. `references`, and all `aborted` transactions, are None until the
+    checkpoint that the record names has been read; `log` is None before the log is opened, and after it is closed.
+    `number` identifies the partition in this process: a topic that is deleted and created again has partitions with
+    other numbers. `led_since_revision` is that of the claim, `NOT_LED` if another broker leads.
     """
 
     __slots__ = (
         "__weakref__",
         "_listeners",
+        "aborted",
         "applied_sequence",
         "checkpoint_lock",
         "compares_epochs",
@@ -105,6 +108,7 @@ class Partition:
         self.leadership = leadership or PartitionLeadership(started)
         self.log: PartitionLog | None = None
         self.references: SegmentReferences | None = None
+        self.aborted: AbortedTransactions | None = None
         self.record_lock = asyncio.Lock()
         self.checkpoint_lock: asyncio.Lock | None = None
         # True while a segment with other leader epochs than the record's may be another topic's: until the
@@ -135,12 +139,27 @@ class Partition:
             for reference in (*checkpoint.segments, *self.record.segments)
             if reference.last_offset >= start
         )
+        self.aborted = AbortedTransactions(checkpoint.aborted)
+        self._add_aborted()
+
+    def _add_aborted(self) -> None:
+        """Add what the record has of newly aborted transactions, and remove those below the log start offset."""
+        if self.aborted is not None:
+            self.aborted.add_newer(self.record.transactions.aborted)
+            self.aborted.drop_below(self.record.log_start_offset)
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The end of what `read_committed` consumers see."""
+        return self.record.last_stable_offset
 
     def open(self, checkpoint: Checkpoint) -> PartitionLog | None:
         """The same, and open the leader's log if the partition is elected and it is not open yet; returns it."""
         self.load(checkpoint)
         if Act.OPEN_LOG in self.leadership.apply(Event.LOADED):
-            producers = ProducerStates((*checkpoint.producers, *self.record.producers))
+            producers = ProducerStates(
+                (*checkpoint.producers, *self.record.producers), self.record.transactions.open
+            )
             self.log = PartitionLog(self.record, producers, self.leadership)
         return self.log
 
@@ -156,22 +175,25 @@ class Partition:
         record = _with_what_is_ahead(record, self.record)
         known_end = self.record.log_end_offset
         fresh = [segment for segment in record.segments if segment.base_offset >= known_end]
-        if known_end < record.checkpoint_end_offset or any(
+        if known_end < max(record.checkpoint_end_offset, record.transactions.aborted_from) or any(
             segment.base_offset < known_end <= segment.last_offset for segment in record.segments
         ):
             # Some of what is new is in the checkpoint only, or in a segment that begins below it.
-            self.references = None
+            self.references = self.aborted = None
         if self.references is not None:
             for segment in fresh:
                 self.references.append(segment)
             self.references.drop_below(record.log_start_offset)
         self.record = record
         self.revision = revision
+        self._add_aborted()
         if record.log_end_offset > known_end:
             self.notify_grown(sum(segment.size_bytes for segment in fresh))
 
-    def follow_slice(self, reference: SegmentReference, sequence: int) -> bool:
-        """The leader's journal has a slice of the partition; one that is known is ignored.
+    def follow_slice(
+        self, reference: SegmentReference, sequence: int, events: Iterable[TransactionEvent] = ()
+    ) -> bool:
+        """The leader's journal has a slice of the partition, with these events; one that is known is ignored.
 
         False if something before it is not known: the record must be read.
         """
@@ -187,7 +209,9 @@ class Partition:
             log_end_offset=reference.last_offset + 1,
             segments=(*record.segments, reference),
             journal=replace(record.journal, sequence=sequence),
+            transactions=after_events(record.transactions, events),
         )
+        self._add_aborted()
         self.notify_grown(reference.size_bytes)
         return True
 
@@ -199,6 +223,7 @@ class Partition:
             self.unstored_from = sequence
         if self.references is not None:
             self.references.append(reference)
+        self._add_aborted()
 
     def stored(self, record: PartitionRecord, revision: int, sequence: int) -> None:
         """This broker wrote the record at `revision` of the metadata store; `record` is what is published since.
@@ -207,6 +232,7 @@ class Partition:
         """
         self.record = record
         self.revision = revision
+        self._add_aborted()
         self.unstored_from = sequence + 1 if self.applied_sequence > sequence else None
 
     def listen(self, listener: PublishListener) -> None:
@@ -251,4 +277,5 @@ def _with_what_is_ahead(record: PartitionRecord, known: PartitionRecord) -> Part
         log_end_offset=known.log_end_offset,
         segments=(*record.segments, *ahead),
         journal=known.journal,
+        transactions=without_aborted_below(known.transactions, record.transactions.aborted_from),
     )

@@ -12,6 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, SegmentReference
+from kafscale.formats.partition_transactions import (
+    BatchKind,
+    TransactionEvent,
+    after_events,
+    without_aborted_below,
+)
 from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import MAX_MESSAGE_COUNT
 from kafscale.journal.partition_state import unsealed
@@ -23,14 +29,17 @@ from kafscale.log.sealed_segment import SealedSegment, seal_buffer
 from kafscale.log.writing.compression_trials import CompressionTrials
 from kafscale.log.writing.segment_buffer import AppendWaiter, ProducerAppend, SegmentBuffer
 from kafscale.memory.slab import SlabPool
+from kafscale.protocol.control_records import EndOfTransaction, end_of_transaction_batch
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.record_batch import BatchHeader
 
 CHECKPOINT_SEGMENTS = 128
 CHECKPOINT_PRODUCERS = 256
+CHECKPOINT_ABORTED = 1024
 
 MOST_RECORD_SEGMENTS = 2048
 MOST_RECORD_PRODUCERS = 2048
+MOST_RECORD_ABORTED = 4096
 """A record with more takes no further slice until a checkpoint or a sealed segment takes them over (decision 0044).
 
 What is in flight counts as if it were there, so that one segment with its producers is added at most: 512 KiB in all.
@@ -44,10 +53,14 @@ BATCH_OVERHEAD_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointPointer:
-    """A stored checkpoint that the record does not name yet; it covers every segment below `end_offset`."""
+    """A stored checkpoint that the record does not name yet.
+
+    It covers every segment below `end_offset`, and the transactions that were aborted below `aborted_from`.
+    """
 
     key: str
     end_offset: int
+    aborted_from: int = 0
 
 
 Change = Callable[[PartitionRecord], PartitionRecord]
@@ -131,7 +144,8 @@ class PartitionLog:
         relative_offset = buffer.record_count
         append_batch(buffer, batch, header, rules, now_ms, pool, self._trials)
         if header.producer_id >= 0:
-            self._remember(buffer, relative_offset, header, now_ms)
+            kind = BatchKind.TRANSACTIONAL if header.is_transactional else BatchKind.PLAIN
+            self._remember(buffer, relative_offset, header, now_ms, kind)
         buffer.waiters.append((waiter, relative_offset))
         grown = buffer.size_bytes - before + BATCH_OVERHEAD_BYTES
         buffer.charged_bytes += grown
@@ -154,8 +168,30 @@ class PartitionLog:
         self._buffers.append(buffer)
         return buffer
 
+    def append_marker(self, end: EndOfTransaction, now_ms: int, pool: SlabPool, waiter: AppendWaiter) -> int:
+        """Append the marker of a producer's open transaction; returns the growth of the buffers in bytes.
+
+        `waiter` is notified of the outcome.
+        """
+        batch, header = end_of_transaction_batch(end, now_ms)
+        buffer = self._open_buffer(header.record_count, now_ms)
+        before, relative_offset = buffer.size_bytes, buffer.record_count
+        buffer.room(len(batch), pool)[:] = batch
+        buffer.add(len(batch), header.record_count, header.max_timestamp, header.codec)
+        kind = BatchKind.COMMIT if end.is_commit else BatchKind.ABORT
+        self._remember(buffer, relative_offset, header, now_ms, kind)
+        buffer.waiters.append((waiter, relative_offset))
+        grown = buffer.size_bytes - before + BATCH_OVERHEAD_BYTES
+        buffer.charged_bytes += grown
+        return grown
+
     def _remember(
-        self, buffer: SegmentBuffer, relative_offset: int, header: BatchHeader, now_ms: int
+        self,
+        buffer: SegmentBuffer,
+        relative_offset: int,
+        header: BatchHeader,
+        now_ms: int,
+        kind: BatchKind,
     ) -> None:
         pending = PendingBatch(
             buffer,
@@ -165,7 +201,12 @@ class PartitionLog:
             header.last_sequence,
             now_ms,
         )
-        self.producers.append(header.producer_id, pending)
+        if kind.is_marker:
+            self.producers.append_marker(header.producer_id, pending)
+        else:
+            self.producers.append(header.producer_id, pending)
+            if kind is BatchKind.TRANSACTIONAL:
+                self.producers.open_transactions[header.producer_id] = header.producer_epoch
         buffer.producer_batches.append(
             ProducerAppend(
                 header.producer_id,
@@ -173,6 +214,7 @@ class PartitionLog:
                 header.base_sequence,
                 header.last_sequence,
                 relative_offset,
+                kind,
             )
         )
         buffer.producers.add(header.producer_id)
@@ -247,8 +289,16 @@ class PartitionLog:
         """
         assert self.is_next(sealed)
         base_offset = reference.base_offset
+        events = []
         for one in sealed.buffer.producer_batches:
-            self.producers.publish(one.producer_id, base_offset + one.relative_offset)
+            offset = base_offset + one.relative_offset
+            if one.kind is not BatchKind.PLAIN:
+                events.append(TransactionEvent(one.kind, one.producer_id, one.producer_epoch, offset))
+            if one.kind.is_marker:
+                now_ms = sealed.buffer.first_append_ms
+                self.producers.publish_marker(one.producer_id, one.producer_epoch, offset, now_ms)
+            else:
+                self.producers.publish(one.producer_id, offset)
         for producer in self.producers.records(sealed.buffer.producers):
             self._recent_producers[producer.producer_id] = producer
         self.record = replace(
@@ -256,6 +306,7 @@ class PartitionLog:
             log_end_offset=reference.last_offset + 1,
             segments=(*self.record.segments, reference),
             producers=tuple(self._recent_producers.values()),
+            transactions=after_events(self.record.transactions, events),
         )
         self._unsealed_count += 1
         self._sealed.popleft()
@@ -325,6 +376,7 @@ class PartitionLog:
         return (
             len(record.segments) + len(self._sealed) < MOST_RECORD_SEGMENTS
             and len(record.producers) + in_flight < MOST_RECORD_PRODUCERS
+            and len(record.transactions.aborted) < MOST_RECORD_ABORTED
         )
 
     @property
@@ -333,6 +385,7 @@ class PartitionLog:
         return self.waiting_checkpoint is None and (
             len(self.record.segments) - self._unsealed_count >= CHECKPOINT_SEGMENTS
             or len(self.record.producers) >= CHECKPOINT_PRODUCERS
+            or len(self.record.transactions.aborted) >= CHECKPOINT_ABORTED
         )
 
 
@@ -344,6 +397,7 @@ def with_checkpoint(record: PartitionRecord, pointer: CheckpointPointer) -> Part
         checkpoint_end_offset=pointer.end_offset,
         segments=tuple(s for s in record.segments if s.base_offset >= pointer.end_offset),
         producers=tuple(p for p in record.producers if p.batches[-1].base_offset >= pointer.end_offset),
+        transactions=without_aborted_below(record.transactions, pointer.aborted_from),
     )
 
 

@@ -14,9 +14,10 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from kafscale.formats.partition_record import ProducerRecord
+from kafscale.formats.partition_transactions import OpenTransaction
 from kafscale.formats.producer_batches import ProducerBatch, find_published, is_older, with_batches
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.record_batch import sequence_after
+from kafscale.protocol.record_batch import NO_SEQUENCE, sequence_after
 
 MOST_PRODUCERS = 5000
 """The limit on the producers of one partition: all of them are in the checkpoint and in a new leader's memory."""
@@ -68,6 +69,10 @@ class _Producer:
         self.pending: deque[PendingBatch] = deque()
         self.last_timestamp_ms = -1
 
+    @property
+    def newest_epoch(self) -> int:
+        return self.pending[-1].producer_epoch if self.pending else self.published_epoch
+
     def publish_oldest(self, base_offset: int) -> None:
         batch = self.pending.popleft()
         earlier = self.published if batch.producer_epoch == self.published_epoch else ()
@@ -95,11 +100,17 @@ def joined(records: Iterable[ProducerRecord]) -> list[ProducerRecord]:
 
 
 class ProducerStates:
-    """The idempotent producers of one partition; `records`: see `joined`."""
+    """The idempotent producers of one partition; `records`: see `joined`.
 
-    def __init__(self, records: Iterable[ProducerRecord] = ()) -> None:
+    `open_transactions`: the epoch of each producer with an open transaction, as of what was appended.
+    """
+
+    def __init__(
+        self, records: Iterable[ProducerRecord] = (), opened: Iterable[OpenTransaction] = ()
+    ) -> None:
         self._producers: dict[int, _Producer] = {}
         self._forgotten = 0
+        self.open_transactions: dict[int, int] = {one.producer_id: one.producer_epoch for one in opened}
         for record in sorted(joined(records), key=attrgetter("last_timestamp_ms"))[-MOST_PRODUCERS:]:
             producer = self._producers[record.producer_id] = _Producer()
             producer.published_epoch = record.producer_epoch
@@ -129,7 +140,7 @@ class ProducerStates:
                 continue
             epoch = producer.pending[-1].producer_epoch
             for batch in producer.pending:
-                if batch.producer_epoch == epoch:
+                if batch.producer_epoch == epoch and batch.first_sequence != NO_SEQUENCE:
                     yield UnpublishedBatch(producer_id, epoch, batch.first_sequence)
 
     def has_no_room_for(self, producer_id: int) -> bool:
@@ -137,8 +148,17 @@ class ProducerStates:
         return (
             len(self._producers) >= MOST_PRODUCERS
             and producer_id not in self._producers
-            and bool(next(iter(self._producers.values())).pending)
+            and self._oldest_idle() is None
         )
+
+    def _oldest_idle(self) -> int | None:
+        """The producer to forget first. Those without anything pending come first, but for open transactions."""
+        for producer_id, producer in self._producers.items():
+            if producer.pending:
+                return None
+            if producer_id not in self.open_transactions:
+                return producer_id
+        return None
 
     def check(
         self, producer_id: int, producer_epoch: int, first_sequence: int, last_sequence: int
@@ -177,14 +197,36 @@ class ProducerStates:
 
         At the limit, a new producer replaces the one that has not appended for the longest time.
         """
+        self._newest(producer_id).pending.append(batch)
+
+    def _newest(self, producer_id: int) -> _Producer:
+        """The producer, which appends now."""
         producer = self._producers.pop(producer_id, None)
         if producer is None:
             producer = _Producer()
-            if len(self._producers) >= MOST_PRODUCERS:
-                del self._producers[next(iter(self._producers))]
+            if len(self._producers) >= MOST_PRODUCERS and (oldest := self._oldest_idle()) is not None:
+                del self._producers[oldest]
                 self._forgotten += 1
         self._producers[producer_id] = producer
-        producer.pending.append(batch)
+        return producer
+
+    def append_marker(self, producer_id: int, marker: PendingBatch) -> None:
+        """Add the marker of a producer's open transaction, which ends with it.
+
+        In a new epoch, sequence numbers begin at 0 again; in the same one they go on, and nothing is remembered.
+        """
+        self.open_transactions.pop(producer_id, None)
+        producer = self._newest(producer_id)
+        if marker.producer_epoch > producer.newest_epoch:
+            producer.pending.append(marker)
+
+    def publish_marker(self, producer_id: int, producer_epoch: int, base_offset: int, now_ms: int) -> None:
+        """The marker, which was appended in this epoch, got `base_offset`."""
+        producer = self._producers[producer_id]
+        oldest = producer.pending[0] if producer.pending else None
+        if oldest and (oldest.first_sequence, oldest.producer_epoch) == (NO_SEQUENCE, producer_epoch):
+            producer.publish_oldest(base_offset)
+        producer.last_timestamp_ms = max(producer.last_timestamp_ms, now_ms)
 
     def take_forgotten(self) -> int:
         """The number of producers that were replaced by others since the last call."""
@@ -208,7 +250,11 @@ class ProducerStates:
     def expire(self, before_ms: int) -> None:
         """Remove the producers that appended nothing since `before_ms` (Kafka's producer.id.expiration.ms)."""
         for producer_id, producer in list(self._producers.items()):
-            if not producer.pending and producer.last_timestamp_ms < before_ms:
+            if (
+                not producer.pending
+                and producer.last_timestamp_ms < before_ms
+                and producer_id not in self.open_transactions
+            ):
                 del self._producers[producer_id]
 
     @staticmethod

@@ -6,13 +6,14 @@ from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from tests.formats.test_partition_record import OFFSETS, producers, references
+from tests.formats.test_partition_record import OFFSETS, aborted_transactions, producers, references
 
 checkpoints = st.builds(
     Checkpoint,
     end_offset=OFFSETS,
     segments=st.lists(references, max_size=5).map(tuple),
     producers=st.lists(producers, max_size=5).map(tuple),
+    aborted=st.lists(aborted_transactions, max_size=3).map(tuple),
 )
 
 
@@ -32,6 +33,6 @@ def test_every_damage_of_the_content_is_refused(checkpoint: Checkpoint, data: st
 
 def test_an_unknown_version_is_refused() -> None:
     stored = bytearray(encode_checkpoint(Checkpoint(end_offset=0)))
-    stored[5] = 2
+    stored[5] = 3
     with pytest.raises(UnknownFormatVersionError):
         decode_checkpoint("c", bytes(stored))

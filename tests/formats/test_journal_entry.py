@@ -16,6 +16,7 @@ from kafscale.formats.journal_entry import (
     EntryHead,
     EntrySlice,
     Fence,
+    SliceKind,
     SliceProducer,
     body_bytes,
     decode_cell,
@@ -23,6 +24,7 @@ from kafscale.formats.journal_entry import (
     encode_head,
     head_bytes,
 )
+from kafscale.formats.partition_transactions import BatchKind
 from kafscale.formats.producer_batches import ProducerBatch
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -37,6 +39,7 @@ producers = st.builds(
     producer_epoch=st.integers(-(2**15), 2**15 - 1),
     batch=st.builds(ProducerBatch, COUNTS, COUNTS, OFFSETS),
 )
+batch_kinds = st.sampled_from(BatchKind)
 
 
 @st.composite
@@ -50,6 +53,10 @@ def heads(draw: st.DrawFn) -> EntryHead:
     slices = []
     for (topic_id, partition), size, key, start in zip(sorted(places), sizes, keys, starts, strict=False):
         base_offset = draw(OFFSETS)
+        kind = draw(st.sampled_from(SliceKind))
+        named = draw(st.lists(producers, max_size=3))
+        if kind is SliceKind.TRANSACTIONS:
+            named = [replace(one, kind=draw(batch_kinds)) for one in named]
         slices.append(
             EntrySlice(
                 topic_id=topic_id,
@@ -64,7 +71,8 @@ def heads(draw: st.DrawFn) -> EntryHead:
                 body_crc=draw(st.integers(0, 2**32 - 1)),
                 start=0 if key else start,
                 object_key=key,
-                producers=tuple(draw(st.lists(producers, max_size=3))),
+                producers=tuple(named),
+                kind=kind,
             )
         )
     sequence = draw(OFFSETS)

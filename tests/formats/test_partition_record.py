@@ -16,9 +16,16 @@ from kafscale.formats.partition_record import (
     epoch_end,
     epoch_of,
 )
+from kafscale.formats.partition_transactions import (
+    NO_TRANSACTIONS,
+    AbortedTransaction,
+    OpenTransaction,
+    PartitionTransactions,
+)
 from kafscale.formats.producer_batches import ProducerBatch
 
 OFFSETS = st.integers(0, 2**62)
+INT16 = st.integers(0, 2**15 - 1)
 INT32 = st.integers(0, 2**31 - 1)
 KEYS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 JOURNAL_IDS = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9-]{0,62}[A-Za-z0-9])?", fullmatch=True)
@@ -47,6 +54,13 @@ positions = st.builds(
     sequence=st.integers(-1, 2**62),
     topic_id=st.uuids(allow_nil=True),
 )
+aborted_transactions = st.builds(AbortedTransaction, OFFSETS, OFFSETS, OFFSETS, OFFSETS)
+transactions = st.builds(
+    PartitionTransactions,
+    st.lists(st.builds(OpenTransaction, OFFSETS, INT16, OFFSETS), max_size=3).map(tuple),
+    st.lists(aborted_transactions, max_size=3).map(tuple),
+    OFFSETS,
+)
 records = st.builds(
     PartitionRecord,
     leader_epoch=st.integers(-1, 2**31 - 1),
@@ -58,6 +72,7 @@ records = st.builds(
     checkpoint_key=KEYS,
     checkpoint_end_offset=OFFSETS,
     journal=st.none() | positions,
+    transactions=st.just(NO_TRANSACTIONS) | transactions,
 )
 
 
@@ -75,7 +90,7 @@ def test_a_cut_or_extended_record_is_refused(record: PartitionRecord, data: st.D
         decode_partition_record("record", stored + b"\x00")
 
 
-@given(st.sampled_from([b"\x00\x01", b"\x00\x02"]), st.binary(max_size=200))
+@given(st.sampled_from([b"\x00\x01", b"\x00\x02", b"\x00\x03"]), st.binary(max_size=200))
 def test_noise_is_refused_or_read_but_never_crashes(version: bytes, data: bytes) -> None:
     try:
         record = decode_partition_record("record", version + data)
@@ -86,9 +101,9 @@ def test_noise_is_refused_or_read_but_never_crashes(version: bytes, data: bytes)
 
 def test_an_unknown_version_is_refused_by_name() -> None:
     with pytest.raises(
-        UnknownFormatVersionError, match=r"partitions/orders/0: format version 3 is not known"
+        UnknownFormatVersionError, match=r"partitions/orders/0: format version 4 is not known"
     ):
-        decode_partition_record("partitions/orders/0", b"\x00\x03" + bytes(60))
+        decode_partition_record("partitions/orders/0", b"\x00\x04" + bytes(60))
 
 
 HISTORY = PartitionRecord(

@@ -47,5 +47,6 @@ marker_records = st.builds(
     coordinator_epoch=st.integers(-1, 2**31 - 1),
     transaction_version=VERSIONS,
     decided_ms=INT64,
+    decision_revision=INT64,
     topic_id=st.just(NO_TOPIC_ID) | st.uuids(),
 )

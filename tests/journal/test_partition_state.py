@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.journal_entry import SliceProducer
+from kafscale.formats.journal_entry import SliceKind, SliceProducer
 from kafscale.formats.journal_keys import entry_key
 from kafscale.formats.partition_record import JournalPosition, PartitionRecord, ProducerRecord
+from kafscale.formats.partition_transactions import AbortedTransaction, BatchKind, OpenTransaction
 from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.journal.partition_state import partition_state
 from tests.journal.test_replay import HEAD_BYTES, A, one, replay
@@ -60,3 +61,34 @@ def test_producers_go_on_from_what_the_record_has() -> None:
     bumped = replace(one(A, 1, 1), producers=(newer,))
     state = partition_state(record, replay((entry,), (bumped,)), "default", 0)
     assert (state.producers[0].producer_epoch, state.producers[0].batches) == (1, (ProducerBatch(0, 0, 1),))
+
+
+def test_transactions_go_on_from_what_the_record_has() -> None:
+    """Rows say which batch is of a transaction, and which ends it. A marker of the same epoch keeps the batches."""
+    data = SliceProducer(
+        producer_id=7, producer_epoch=0, batch=ProducerBatch(0, 1, 0), kind=BatchKind.TRANSACTIONAL
+    )
+    abort = SliceProducer(
+        producer_id=7, producer_epoch=0, batch=ProducerBatch(-1, -1, 2), kind=BatchKind.ABORT
+    )
+    first = replace(one(A, 0, 1), producers=(data,), kind=SliceKind.TRANSACTIONS)
+    second = replace(one(A, 2, 2), producers=(abort,), kind=SliceKind.TRANSACTIONS)
+    state = partition_state(RECORD, replay((first,)), "default", 0)
+    assert state.transactions.open == (OpenTransaction(7, 0, 0),)
+    assert state.last_stable_offset == 0
+    state = partition_state(RECORD, replay((first,), (second,)), "default", 0)
+    assert state.transactions.aborted == (AbortedTransaction(7, 0, 2, 3),)
+    assert state.last_stable_offset == 3
+    assert state.producers[0].batches == (ProducerBatch(0, 1, 0),)
+
+
+def test_a_marker_of_a_new_epoch_begins_a_run() -> None:
+    data = SliceProducer(
+        producer_id=7, producer_epoch=0, batch=ProducerBatch(0, 1, 0), kind=BatchKind.TRANSACTIONAL
+    )
+    commit = SliceProducer(
+        producer_id=7, producer_epoch=1, batch=ProducerBatch(-1, -1, 2), kind=BatchKind.COMMIT
+    )
+    entry = replace(one(A, 0, 2), producers=(data, commit), kind=SliceKind.TRANSACTIONS)
+    producer = partition_state(RECORD, replay((entry,)), "default", 0).producers[0]
+    assert (producer.producer_epoch, producer.batches) == (1, (ProducerBatch(-1, -1, 2),))

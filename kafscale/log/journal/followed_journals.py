@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from kafscale.errors import CorruptDataError, StoreError
-from kafscale.journal.partition_state import slice_reference
+from kafscale.journal.partition_state import slice_reference, transaction_events
 from kafscale.journal.replay import PlacedSlice
 from kafscale.log.journal.followed_journal import FollowedJournal, JournalReader, newest_record
 from kafscale.log.partition import Partition
@@ -136,5 +136,5 @@ class FollowedJournals:
         ):
             return
         reference = slice_reference(self._namespace, position.journal_id, placed)
-        if not partition.follow_slice(reference, placed.sequence):
+        if not partition.follow_slice(reference, placed.sequence, transaction_events(placed.slice)):
             self._read_again(partition)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from kafscale.clocks import Clocks
-from kafscale.formats.journal_entry import EntrySlice, SliceProducer
+from kafscale.formats.journal_entry import EntrySlice, SliceKind, SliceProducer
 from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log.journal.broker_journal import BrokerJournal
 from kafscale.log.journal.writer import JournalBrokenError, JournalEndedError, SealedEntry, SliceImage
@@ -380,6 +380,7 @@ def _image(partition: Partition, sealed: SealedSegment) -> SliceImage:
             batch=ProducerBatch(
                 one.first_sequence, one.last_sequence, reference.base_offset + one.relative_offset
             ),
+            kind=one.kind,
         )
         for one in sealed.buffer.producer_batches
     )
@@ -395,5 +396,6 @@ def _image(partition: Partition, sealed: SealedSegment) -> SliceImage:
         size_bytes=reference.size_bytes,
         body_crc=sealed.body_crc,
         producers=producers,
+        kind=SliceKind.TRANSACTIONS if any(one.kind for one in producers) else SliceKind.RECORDS,
     )
     return SliceImage(row=row, parts=sealed.parts)

@@ -3,6 +3,7 @@
 from struct import Struct
 from typing import NamedTuple, Protocol
 
+from kafscale.formats.partition_transactions import BatchKind
 from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.memory.slab import Slab, SlabPool
 from kafscale.protocol.compression import Codec
@@ -30,13 +31,14 @@ class AppendWaiter(Protocol):
 
 
 class ProducerAppend(NamedTuple):
-    """A batch of an idempotent producer in a buffer. `relative_offset` counts from the buffer's first record."""
+    """A batch of a producer in a buffer. `relative_offset` counts from the buffer's first record."""
 
     producer_id: int
     producer_epoch: int
     first_sequence: int
     last_sequence: int
     relative_offset: int
+    kind: BatchKind = BatchKind.PLAIN
 
 
 class SegmentBuffer:

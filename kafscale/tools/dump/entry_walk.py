@@ -20,6 +20,7 @@ from kafscale.formats.journal_entry import (
     decode_gathered,
     head_bytes,
 )
+from kafscale.formats.partition_transactions import BatchKind
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.tools.dump.findings import (
     Finding,
@@ -84,7 +85,8 @@ class _Seen:
         self.headers.append((one.base_offset, one.last_offset, one.record_count, timestamp, epoch))
         if one.producer_id >= 0 and one.base_sequence >= 0:
             ids = one.producer_id, one.producer_epoch
-            self.producers.append((*ids, one.base_sequence, one.last_sequence, one.base_offset))
+            kind = BatchKind.TRANSACTIONAL if one.is_transactional else BatchKind.PLAIN
+            self.producers.append((*ids, one.base_sequence, one.last_sequence, one.base_offset, kind))
 
     def problems(self, row: EntrySlice) -> Iterator[str]:
         """In what a whole slice is not what its row says."""

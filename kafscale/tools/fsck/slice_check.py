@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
+from kafscale.formats.batch_kind import kind_of_batch
 from kafscale.formats.journal_entry import EntryHead, EntrySlice, ProducerBatches
 from kafscale.formats.segment import FOOTER_SIZE, parse_footer
 from kafscale.log.reading.segment_inspection import InspectedSegment, SegmentInspection
@@ -52,8 +53,9 @@ async def _slices(
 def _problem(key: str, row: EntrySlice, data: memoryview) -> Finding | None:
     producers: ProducerBatches = []
 
-    def visit(_: int, header: BatchHeader) -> None:
-        if header.producer_id >= 0 and header.base_sequence >= 0:
+    def visit(position: int, header: BatchHeader) -> None:
+        kind = kind_of_batch(header, data[position : position + header.size_bytes])
+        if header.producer_id >= 0 and (header.base_sequence >= 0 or kind.is_marker):
             producers.append(
                 (
                     header.producer_id,
@@ -61,6 +63,7 @@ def _problem(key: str, row: EntrySlice, data: memoryview) -> Finding | None:
                     header.base_sequence,
                     header.last_sequence,
                     header.base_offset,
+                    kind,
                 )
             )
 
