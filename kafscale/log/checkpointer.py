@@ -11,9 +11,10 @@ from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint, encode_checkpoint
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.journal.partition_state import unsealed
+from kafscale.log.checkpoint_pointer import CheckpointPointer
 from kafscale.log.leader_check import is_leader_still
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import CheckpointPointer, PartitionLog
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import MOST_PRODUCERS
 from kafscale.metadata.store import MetadataStore
 from kafscale.objects.object_store import ObjectStore

@@ -37,6 +37,7 @@ from kafscale.log.partition_service import PartitionService
 from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.reading.log_reader import LogReader
 from kafscale.log.sealed_segment import SealedSegment
+from kafscale.log.transactions.markers import Markers
 from kafscale.log.writing.conditional_put import ConditionalPut
 from kafscale.log.writing.flush_pacer import FlushPolicy
 from kafscale.log.writing.flusher import Flusher
@@ -115,6 +116,9 @@ class LogParts:
         self._retries = StoreRetries(around.new_random())
         self.journals = BrokerJournals(self._make_journal)
         self.logs = self._make_logs()
+        self.markers = Markers(
+            around.metadata, self.logs, around.clocks.now_ms, ItemFailures(BackgroundWork.MARKERS, failures)
+        )
         self.journals.subscribe_ended(self._journal_ended)
         replays = JournalReplays(
             around.objects,
@@ -181,6 +185,7 @@ class LogParts:
         """The background loops, by name; they run as long as the broker does."""
         return {
             **self.segment_life.work(),
+            "markers": self.markers.run(),
             "compactor": self.compactor.run(),
             "journal collector": self._collector.run(),
         }
@@ -296,5 +301,6 @@ class LogParts:
     async def close(self) -> None:
         """Cancel what is in progress. `partitions` is closed before."""
         await self.segment_life.close()
+        await self.markers.close()
         await self.logs.close()
         await self.journals.close()

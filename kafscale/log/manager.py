@@ -34,6 +34,7 @@ from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
 from kafscale.ops.metrics import Metrics
+from kafscale.protocol.control_records import EndOfTransaction
 from kafscale.protocol.record_batch import BatchHeader
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
@@ -246,6 +247,15 @@ class LogManager:
         counters.records_in += header.record_count
         counters.batches_in += 1
         return times
+
+    def append_marker(
+        self, partition: Partition, end: EndOfTransaction, now_ms: int, waiter: AppendWaiter
+    ) -> None:
+        """Append the marker of an open transaction to a partition whose log is open; see `append`."""
+        log = partition.log
+        assert log is not None
+        self.budget.charge(log.append_marker(end, now_ms, self.pool, waiter))
+        self.flusher.appended(partition)
 
     # --- leading
 

@@ -7,21 +7,21 @@ before it ends, and its bytes are final. Entries are committed in their order, a
 a reason to (`record`), and no acknowledgement waits for it.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kafscale.formats.partition_record import PartitionRecord, ProducerRecord, SegmentReference
 from kafscale.formats.partition_transactions import (
     BatchKind,
     TransactionEvent,
     after_events,
-    without_aborted_below,
 )
 from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import MAX_MESSAGE_COUNT
 from kafscale.journal.partition_state import unsealed
 from kafscale.log.batch_append import AppendRules, append_batch
+from kafscale.log.checkpoint_pointer import CheckpointPointer, with_checkpoint
 from kafscale.log.leadership.machine import PartitionLeadership
 from kafscale.log.leadership.states import State
 from kafscale.log.producer_state import PendingBatch, ProducerStates, UnpublishedBatch
@@ -51,18 +51,6 @@ _UNKNOWN = (ErrorCode.REQUEST_TIMED_OUT, "it is not known whether the records we
 BATCH_OVERHEAD_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointPointer:
-    """A stored checkpoint that the record does not name yet.
-
-    It covers every segment below `end_offset`, and the transactions that were aborted below `aborted_from`.
-    """
-
-    key: str
-    end_offset: int
-    aborted_from: int = 0
-
-
 Change = Callable[[PartitionRecord], PartitionRecord]
 """A change of a partition's state, to be stored. It is made again on what was published while it was stored."""
 
@@ -77,6 +65,7 @@ class PartitionLog:
         "_buffers",
         "_closed_count",
         "_leadership",
+        "_markers_in_flight",
         "_recent_producers",
         "_sealed",
         "_stored_end_offset",
@@ -107,6 +96,7 @@ class PartitionLog:
         self._unsealed_count = len(unsealed(record.segments))
         self._sealed: deque[SealedSegment] = deque()
         self._trials = CompressionTrials()
+        self._markers_in_flight: Counter[int] = Counter()
         self._recent_producers: dict[int, ProducerRecord] = {p.producer_id: p for p in record.producers}
 
     # --- append
@@ -154,9 +144,15 @@ class PartitionLog:
     def _check_sequence(self, header: BatchHeader) -> ErrorCode | PendingBatch | ProducerBatch:
         if header.producer_id < 0:
             return ErrorCode.NONE
-        return self.producers.check(
+        verdict = self.producers.check(
             header.producer_id, header.producer_epoch, header.base_sequence, header.last_sequence
         )
+        if verdict is ErrorCode.NONE and self.producers.open_transactions:
+            open_epoch = self.producers.open_transactions.get(header.producer_id)
+            expected = header.producer_epoch if header.is_transactional else None
+            if open_epoch is not None and open_epoch != expected:
+                return ErrorCode.INVALID_TXN_STATE
+        return verdict
 
     def _open_buffer(self, record_count: int, now_ms: int) -> SegmentBuffer:
         """The newest buffer, or a new one if that is full or `record_count` more would overflow its header."""
@@ -202,6 +198,7 @@ class PartitionLog:
             now_ms,
         )
         if kind.is_marker:
+            self._markers_in_flight[header.producer_id] += 1
             self.producers.append_marker(header.producer_id, pending)
         else:
             self.producers.append(header.producer_id, pending)
@@ -218,6 +215,10 @@ class PartitionLog:
             )
         )
         buffer.producers.add(header.producer_id)
+
+    def has_marker_in_flight(self, producer_id: int) -> bool:
+        """True if a marker of the producer is appended and not known to be committed."""
+        return producer_id in self._markers_in_flight
 
     # --- what waits
 
@@ -295,6 +296,9 @@ class PartitionLog:
             if one.kind is not BatchKind.PLAIN:
                 events.append(TransactionEvent(one.kind, one.producer_id, one.producer_epoch, offset))
             if one.kind.is_marker:
+                self._markers_in_flight[one.producer_id] -= 1
+                if not self._markers_in_flight[one.producer_id]:
+                    del self._markers_in_flight[one.producer_id]
                 now_ms = sealed.buffer.first_append_ms
                 self.producers.publish_marker(one.producer_id, one.producer_epoch, offset, now_ms)
             else:
@@ -387,18 +391,6 @@ class PartitionLog:
             or len(self.record.producers) >= CHECKPOINT_PRODUCERS
             or len(self.record.transactions.aborted) >= CHECKPOINT_ABORTED
         )
-
-
-def with_checkpoint(record: PartitionRecord, pointer: CheckpointPointer) -> PartitionRecord:
-    """The record that names the checkpoint, and no longer what is in it."""
-    return replace(
-        record,
-        checkpoint_key=pointer.key,
-        checkpoint_end_offset=pointer.end_offset,
-        segments=tuple(s for s in record.segments if s.base_offset >= pointer.end_offset),
-        producers=tuple(p for p in record.producers if p.batches[-1].base_offset >= pointer.end_offset),
-        transactions=without_aborted_below(record.transactions, pointer.aborted_from),
-    )
 
 
 def _sequence_message(error_code: ErrorCode, header: BatchHeader) -> str:

@@ -29,6 +29,7 @@ class BackgroundWork(StrEnum):
     GARBAGE = "garbage"
     JOURNALS = "journals"
     KEEPING = "keeping"
+    MARKERS = "markers"
     OFFSET_EXPIRY = "offset expiry"
     REMOVALS = "removals"
     RETENTION = "retention"

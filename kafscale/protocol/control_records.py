@@ -74,7 +74,10 @@ def read_control_batch(batch: memoryview) -> ControlRecord:
 
 
 class EndOfTransaction(NamedTuple):
-    """The contents of a marker. `decision`: the revision of the metadata store at which it was decided, 0 for none."""
+    """The contents of a marker.
+
+    `decision`: the revision of the metadata store at which it was decided, 0 for none.
+    """
 
     producer_id: int
     producer_epoch: int

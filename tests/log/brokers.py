@@ -122,6 +122,7 @@ class BrokerParts:
         await self.registration.register(broker)
         self._begin(ClusterViewFeeder(self._metadata, self.view).run())
         await self._begin_journal()
+        self._begin(self.parts.markers.run())
         self._begin(self.tenure.run(self.service, on_registered=self._begin_journal))
         await self.view.ready()
         await self.view.wait_until(lambda: self.view.broker_state(self.broker_id) is not None)

@@ -16,7 +16,8 @@ from kafscale.formats.partition_record import (
 )
 from kafscale.log import partition_log
 from kafscale.log.batch_append import AppendRules
-from kafscale.log.partition_log import CheckpointPointer, PartitionLog, with_checkpoint
+from kafscale.log.checkpoint_pointer import CheckpointPointer, with_checkpoint
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing import segment_buffer

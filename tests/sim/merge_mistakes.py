@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from kafscale.formats.partition_record import SegmentReference
+from kafscale.log.checkpoint_pointer import CheckpointPointer
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.life import garbage_collector, segment_swap
 from kafscale.log.life.garbage import Candidate, garbage
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import CheckpointPointer, PartitionLog
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.references import SegmentReferences
 from tests.sim.links import Conditions
 from tests.sim.simulated_producers import Load

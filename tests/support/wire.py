@@ -149,12 +149,13 @@ def batch(
     sequence: int = -1,
     codec: str = "none",
     timestamp: int | Sequence[int] | None = None,
+    is_transactional: bool = False,
 ) -> bytes:
     """A record batch v2 with these values, keys null. `timestamp`: of all or of each, in ms; else now."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=CODECS[codec],
-        is_transactional=False,
+        is_transactional=is_transactional,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=sequence,

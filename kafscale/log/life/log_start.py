@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import PartitionRecord, SegmentReference
 from kafscale.journal.partition_state import unsealed
+from kafscale.log.checkpoint_pointer import CheckpointPointer, with_checkpoint
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.life.removals import Removals
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import CheckpointPointer, PartitionLog, with_checkpoint
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.references import SegmentReferences
 from kafscale.log.writing.record_writer import FencedError
 

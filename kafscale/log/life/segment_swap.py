@@ -11,10 +11,10 @@ from weakref import WeakKeyDictionary
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log import checkpointer as checkpoints
+from kafscale.log.checkpoint_pointer import with_checkpoint
 from kafscale.log.checkpointer import Checkpointer
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import with_checkpoint
 from kafscale.log.references import SegmentReferences
 from kafscale.log.writing.record_writer import FencedError
 

@@ -10,8 +10,9 @@ from dataclasses import replace
 
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.partition_record import JournalPosition, PartitionRecord, encode_partition_record
+from kafscale.log.checkpoint_pointer import CheckpointPointer, with_checkpoint
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import Change, CheckpointPointer, PartitionLog, with_checkpoint
+from kafscale.log.partition_log import Change, PartitionLog
 from kafscale.log.writing.publication_batch import Publication
 from kafscale.log.writing.shared_publications import SharedPublications
 from kafscale.log.writing.store_retries import StoreRetries

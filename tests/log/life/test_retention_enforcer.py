@@ -10,12 +10,12 @@ import pytest
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats import object_keys
 from kafscale.log import partition_log
+from kafscale.log.checkpoint_pointer import with_checkpoint
 from kafscale.log.life import removals
 from kafscale.log.life.log_start import LogStart
 from kafscale.log.life.removals import Removals
 from kafscale.log.life.retention_enforcer import RetentionEnforcer
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import with_checkpoint
 from kafscale.log.writing.record_writer import FencedError
 from kafscale.ops.metrics import ExpiryReason
 from tests.log.brokers import NAMESPACE, BrokerParts, Cluster, cluster_scenario
