@@ -66,7 +66,7 @@ def test_what_overlaps_a_read_is_found(log: list[TransactionEvent], first: int, 
 
 @given(logs(), st.data())
 def test_a_checkpoint_and_a_record_have_all(log: list[TransactionEvent], data: st.DataObject) -> None:
-    """What a checkpoint took over is in it; what ended later is in the record. Nothing is there twice."""
+    """The checkpoint has what ended before it, the record what ended later. Nothing is there twice."""
     cut = data.draw(st.integers(0, len(log)))
     offset = log[cut].offset if cut < len(log) else 1000
     before = after_events(NO_TRANSACTIONS, log[:cut])

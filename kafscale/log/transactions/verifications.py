@@ -2,7 +2,7 @@
 
 Before the first batch of a transaction is appended, its leader asks the metadata store if the partition belongs to
 the transaction. The answer may be out of date when it arrives: the transaction was decided meanwhile, and its marker
-was handled here. A batch that came after it would stay open for ever. So a marker ends the questions about its
+was handled here. A batch that came after it would never be decided. So a marker ends the questions about its
 producer, as it ends Kafka's VerificationStateEntry.
 """
 
