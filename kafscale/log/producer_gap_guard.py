@@ -26,6 +26,7 @@ SENT_AGAIN: Final = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
     }
 )
 """Refusals of a batch on its arrival after which clients send it again."""

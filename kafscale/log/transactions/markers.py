@@ -195,8 +195,8 @@ class Markers:
     async def end_transaction(self, partition: Partition, end: EndOfTransaction) -> None:
         """Append a marker that no decision asks for (`kafka-transactions.sh abort`); returns once it is committed.
 
-        Where nothing is open, nothing is appended. Raises `KafkaError`: INVALID_PRODUCER_EPOCH for an epoch below that
-        of the open transaction, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT if the outcome is not known.
+        Where nothing is open, nothing is appended. Raises `KafkaError`: INVALID_PRODUCER_EPOCH for an epoch below
+        that of the open transaction, NOT_LEADER_OR_FOLLOWER, REQUEST_TIMED_OUT if the outcome is not known.
         """
         log = await self._logs.open(partition)
         if log is None or not partition.leadership.rights.appends:
