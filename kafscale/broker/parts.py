@@ -71,6 +71,9 @@ from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import AuthorizerKind, Settings
 from kafscale.tasks.owner import TaskOwner
+from kafscale.transactions.participation import Participation
+from kafscale.transactions.record_driver import RecordDriver
+from kafscale.transactions.shared_writes import SharedWrites
 
 
 def new_token() -> str:
@@ -229,6 +232,9 @@ class ServingParts:
         self.groups = GroupService(
             metadata, view, self._lease, self.logs.log_end_offset, settings, metrics, clocks.steady_clock()
         )
+        producer_ids = ProducerIds(metadata)
+        transaction_records = RecordDriver(metadata, SharedWrites(metadata), producer_ids)
+        self.participation = Participation(transaction_records, view, clocks.now_ms)
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.started = TaskOwner()
         self.leader_changes = LeaderChanges(view, settings.broker_id)
@@ -311,6 +317,8 @@ class ServingParts:
             sequence_error_check=self.sequence_error_check,
             gap_guard=self.log_parts.gap_guard,
             record_deletion=self.log_parts.segment_life.record_deletion,
+            markers=self.log_parts.markers,
+            participation=self.participation,
             groups=self.groups.coordinator,
             object_store_health=basics.object_store_health,
             now_ms=basics.clocks.now_ms,

@@ -1,7 +1,8 @@
 """Produce (API 0): append in the order of arrival, reply when everything is published.
 
 v0-2 carry message sets of magic 0 or 1, which are converted. v3: record batches (KIP-98), transactional id.
-v7: zstd (KIP-110). v8: error messages (KIP-467). v9: flexible. acks=1 waits like acks=all, since there is one
+v7: zstd (KIP-110). v8: error messages (KIP-467). v9: flexible. v11: TRANSACTION_ABORTABLE is known. v12: the leader
+adds partitions to the transaction (KIP-890). acks=1 waits like acks=all, since there is one
 kind of acknowledgement, but not by the request's timeout. A request has one batch for a partition (decision 0041).
 """
 

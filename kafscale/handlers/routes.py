@@ -202,7 +202,7 @@ ROUTES: Final = (
     _hot(
         ApiKey.PRODUCE,
         0,
-        9,
+        12,
         produce.handle,
         topic(Operation.WRITE),
         transactional_id(Operation.WRITE, "with a transactional id"),

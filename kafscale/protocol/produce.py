@@ -1,9 +1,10 @@
-"""Produce (API 0), versions 0 to 9, by hand: it is the hot path in.
+"""Produce (API 0), versions 0 to 12, by hand: it is the hot path in.
 
 v0-2: no transactional id, message sets of magic 0 or 1. v1: throttle time. v2: log append time. v3:
 transactional id, record batches (KIP-98). v5: log start offset. v8: error message (KIP-467). v9: flexible.
-Later versions carry the new leader after an error (v10, KIP-951), transactions without AddPartitionsToTxn
-(v12, KIP-890) and topic ids (v13, KIP-516), which this broker does not offer for Produce.
+v10: the new leader after an error (KIP-951), in a tagged field that this broker leaves out. v11 and v12 look like it:
+v11 knows TRANSACTION_ABORTABLE, and with v12 the leader adds partitions to transactions (KIP-890). v13 has topic ids
+(KIP-516), which this broker does not offer for Produce.
 """
 
 import struct
@@ -30,7 +31,7 @@ from kafscale.protocol.wire import (
 )
 
 MIN_VERSION: Final = 0
-MAX_VERSION: Final = 9
+MAX_VERSION: Final = 12
 _FIRST_FLEXIBLE_VERSION = 9
 _FIRST_VERSION_WITH_ERROR_MESSAGE = 8
 

@@ -25,13 +25,11 @@ def is_message_set(records: memoryview) -> bool:
 
 
 def check_request(produce: ProduceRequest) -> None:
-    """Raises `KafkaError` INVALID_REQUIRED_ACKS, or TRANSACTIONAL_ID_AUTHORIZATION_FAILED for a transaction."""
+    """Raises `KafkaError` INVALID_REQUIRED_ACKS."""
     if produce.acks not in _LEGAL_ACKS:
         raise KafkaError(
             ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {produce.acks}, legal are -1 (all), 0 and 1"
         )
-    if produce.transactional_id is not None:
-        raise _no_transactions()
 
 
 def checked_batch(
@@ -47,8 +45,6 @@ def checked_batch(
     if not records:
         raise KafkaError(ErrorCode.INVALID_RECORD, "there is no record batch for the partition")
     header = validate_batch(records, 0, len(records), partition.config.max_message_bytes)
-    if header.is_transactional:
-        raise _no_transactions()
     if version < _FIRST_VERSION_WITH_ZSTD and header.codec == Codec.ZSTD:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -71,10 +67,3 @@ def check_room(log: PartitionLog, header: BatchHeader) -> None:
             ErrorCode.NOT_ENOUGH_REPLICAS,
             f"{MOST_PRODUCERS} idempotent producers wait for their records to be stored in the partition",
         )
-
-
-def _no_transactions() -> KafkaError:
-    return KafkaError(
-        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        "transactions are not supported: unset transactional.id (docs/skipped.md)",
-    )

@@ -15,6 +15,7 @@ from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.log.life.record_deletion import RecordDeletion
 from kafscale.log.manager import LogManager
 from kafscale.log.producer_gap_guard import ProducerGapGuard
+from kafscale.log.transactions.markers import Markers
 from kafscale.metadata.model import ListenerName
 from kafscale.objects.health import ObjectStoreHealth
 from kafscale.ops.metrics import Metrics
@@ -35,6 +36,7 @@ from kafscale.serving.request_throttle import RequestThrottle
 from kafscale.serving.request_times import RequestTimes
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
+from kafscale.serving.transaction_batches import TransactionCheck
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
 
@@ -75,6 +77,8 @@ class Broker:
     sequence_error_check: SequenceErrorCheck
     gap_guard: ProducerGapGuard
     record_deletion: RecordDeletion
+    markers: Markers
+    participation: TransactionCheck
     groups: GroupCoordinator
     object_store_health: ObjectStoreHealth
     now_ms: Callable[[], int]

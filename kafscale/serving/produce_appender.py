@@ -29,9 +29,20 @@ from kafscale.serving.batch_opener import opened_limit_bytes
 from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.partition_lookup import unknown_partition
 from kafscale.serving.pending_produce import PartitionAppend, PendingProduce, Unanswered
+from kafscale.serving.transaction_batches import (
+    TransactionalBatch,
+    begin,
+    check_transactional,
+    ended,
+    needs_verification,
+    verify,
+)
 
 _Unopened = tuple[str, memoryview, BatchHeader, Partition, PartitionAppend]
 """Topic, batch, its header, the partition, and where the outcome goes."""
+
+_Unverified = tuple[memoryview, PartitionAppend, TransactionalBatch]
+"""A batch, where the outcome goes, and the question about it."""
 
 # The keys of so few bytes are looked at at once: another thread takes longer to begin.
 _OPENED_AT_ONCE_BYTES: Final = 4096
@@ -53,6 +64,8 @@ class ProduceAppender:
         self._refused = False
         self._access = request.access if request.access.is_restricted else None
         self._unopened: list[_Unopened] = []
+        self._unverified: list[_Unverified] = []
+        self._may_use_id: bool | None = None
         self._now_ms = broker.now_ms()
         self._pending = PendingProduce(
             request,
@@ -64,7 +77,7 @@ class ProduceAppender:
         )
 
     def append_all(self) -> Awaitable[None] | None:
-        """Append every partition's batch. Those that must be looked into first are appended by the awaitable."""
+        """Append every partition's batch. Those that are to be checked further are appended by the awaitable."""
         for name, partitions in self._produce.topics:
             appends = self._pending.topic(name, len(partitions))
             if self._access is not None and not self._may_write(self._access, name):
@@ -72,8 +85,8 @@ class ProduceAppender:
                 continue
             for index, records in partitions:
                 self._append(name, index, records, appends)
-        if self._unopened:
-            return self._open_and_finish()
+        if self._unopened or self._unverified:
+            return self._append_waiting_and_finish()
         self._finish()
         return None
 
@@ -93,16 +106,22 @@ class ProduceAppender:
                     self._append(name, index, records, appends)
                 await self._append_unopened()
                 await asyncio.sleep(0)
+        await self._append_unverified()
         self._finish()
 
     def _may_write(self, access: Access, topic: str) -> bool:
-        transactional_id = self._produce.transactional_id
-        if transactional_id is not None and not access.allows(
-            Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
-        ):
-            # As for every transaction: `check_request` refuses the request.
-            return True
         return access.allows(Operation.WRITE, ResourceType.TOPIC, topic)
+
+    def _may_use_transactional_id(self) -> bool:
+        """Asked of the access rules once for a request."""
+        if self._may_use_id is None:
+            transactional_id = self._produce.transactional_id
+            self._may_use_id = (
+                self._access is None
+                or transactional_id is None
+                or self._access.allows(Operation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id)
+            )
+        return self._may_use_id
 
     def _deny(
         self,
@@ -115,8 +134,9 @@ class ProduceAppender:
             appends.append(append)
             self._refuse(name, append, KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _DENIED))
 
-    async def _open_and_finish(self) -> None:
+    async def _append_waiting_and_finish(self) -> None:
         await self._append_unopened()
+        await self._append_unverified()
         self._finish()
 
     async def _append_unopened(self) -> None:
@@ -130,6 +150,51 @@ class ProduceAppender:
                 else:
                     await opener.count(batch, header, max_message_bytes)
                 partition, log = self._led(name, append.partition)
+                check_room(log, header)
+            except KafkaError as refusal:
+                self._refuse_batch(name, append, refusal, batch)
+            else:
+                self._verify_and_append(name, log, partition, batch, header, append)
+
+    def _verify_and_append(
+        self,
+        name: str,
+        log: PartitionLog,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        append: PartitionAppend,
+    ) -> None:
+        """Append the batch, or put it aside if it begins a transaction in the partition."""
+        if header.is_transactional and needs_verification(log, header):
+            # The request's body may be gone by then.
+            copy = memoryview(bytes(batch))
+            question = begin(self._broker.markers.verifications, (name, append.partition), header, partition)
+            self._unverified.append((copy, append, question))
+        else:
+            self._append_to(log, partition, batch, header, append)
+
+    async def _append_unverified(self) -> None:
+        """Ask for the transactions that begin here, and append the batches that belong to them."""
+        unverified, self._unverified = self._unverified, []
+        if not unverified:
+            return
+        verifications, transactional_id = self._broker.markers.verifications, self._produce.transactional_id
+        assert transactional_id is not None, "a transactional batch without an id is refused before"
+        questions = [question for _, _, question in unverified]
+        try:
+            await verify(self._broker.participation, transactional_id, self._version, questions)
+        except BaseException:
+            for question in questions:
+                verifications.end(question.verification)
+            raise
+        for batch, append, question in unverified:
+            name, header = question.place[0], question.header
+            try:
+                ended(verifications, question)
+                partition, log = self._led(*question.place)
+                if partition is not question.partition:
+                    raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the leader has changed")
                 check_room(log, header)
             except KafkaError as refusal:
                 self._refuse_batch(name, append, refusal, batch)
@@ -171,6 +236,8 @@ class ProduceAppender:
             check_request(self._produce)
             partition, log = self._led(name, index)
             batch, header = checked_batch(records, partition, self._version, self._now_ms)
+            if header.is_transactional:
+                check_transactional(header, self._produce.transactional_id, self._may_use_transactional_id())
             check_room(log, header)
             if self._must_be_opened(partition, batch, header):
                 # The request's body may be gone by then.
@@ -180,7 +247,7 @@ class ProduceAppender:
         except KafkaError as refusal:
             self._refuse_batch(name, append, refusal, records)
             return
-        self._append_to(log, partition, batch, header, append)
+        self._verify_and_append(name, log, partition, batch, header, append)
 
     def _must_be_opened(self, partition: Partition, batch: memoryview, header: BatchHeader) -> bool:
         """True if a thread is to look into the batch. Raises `KafkaError` for what is wrong at first sight."""

@@ -171,17 +171,6 @@ async def test_acks_1_waits_like_acks_all() -> None:
 
 
 @on_uvloop
-async def test_a_transactional_id_is_refused() -> None:
-    async with in_process_broker() as broker, broker.connect() as client:
-        topic = await broker.create_topic()
-        request = wire.produce_request(topic, {0: BATCH})
-        request.transactional_id = "mine"
-        await client.send(request, 9)
-        _, parts = await client.receive_produce()
-        assert parts[0].error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-
-
-@on_uvloop
 async def test_a_request_without_topics_or_partitions_is_answered() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
