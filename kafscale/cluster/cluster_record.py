@@ -7,6 +7,7 @@ from base64 import urlsafe_b64encode
 from collections.abc import Callable
 
 from kafscale.errors import CorruptDataError, StoreIndeterminateError
+from kafscale.formats.features import NEW_CLUSTER, encode_level
 from kafscale.formats.topic_record import decode_fields, encode_fields
 from kafscale.metadata import keys
 from kafscale.metadata.store import ABSENT, Compare, MetadataReader, MetadataStore, Put
@@ -53,7 +54,7 @@ async def ensure_cluster_id(
     *,
     retry_delay_sec: float = 0.2,
 ) -> str:
-    """The id of the cluster that the store belongs to; a store without one gets one.
+    """The id of the cluster that the store belongs to; a store without one gets one, and a new cluster's features.
 
     Raises `StoreUnavailableError`, `CorruptDataError`, `UnknownFormatVersionError`.
     """
@@ -62,8 +63,9 @@ async def ensure_cluster_id(
         if cluster_id is not None:
             return cluster_id
         value = encode_fields({"cluster_id": kafka_uuid_text(new_uuid())})
+        levels = [Put(keys.feature(name), encode_level(level)) for name, level in NEW_CLUSTER.items()]
         try:
-            await store.transact([Compare(keys.CLUSTER, ABSENT)], [Put(keys.CLUSTER, value)])
+            await store.transact([Compare(keys.CLUSTER, ABSENT)], [Put(keys.CLUSTER, value), *levels])
         except StoreIndeterminateError as problem:
             _log.warning("reading the cluster id again, its creation has an unknown outcome: %s", problem)
             await asyncio.sleep(retry_delay_sec)

@@ -147,7 +147,7 @@ def _problem(update: FeatureUpdate, current: int, brokers: Sequence[BrokerRecord
     if update.level < current:
         # Kafka would ask for a downgrade where none was asked for; here that does not help either.
         return (
-            f"Level {current} is finalized, and segments may have been written that need it: it is never taken "
+            f"Level {current} is finalized, and data may have been written that need it: it is never taken "
             "back, not by an unsafe downgrade either."
         )
     for broker in brokers:

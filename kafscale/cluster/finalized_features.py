@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from kafscale.cluster.unreadable_records import UnreadableRecords
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
-from kafscale.formats.features import LEGACY_LEVEL, decode_level
+from kafscale.formats.features import decode_level, level_before
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, KeyValue
 
@@ -25,9 +25,9 @@ class FinalizedFeatures:
         self._features: dict[str, FinalizedFeature] = {}
 
     def level(self, feature: str) -> int:
-        """The finalized level of the feature, 1 until there is one."""
+        """The finalized level of the feature; until there is one, the lowest that is supported."""
         finalized = self._features.get(feature)
-        return LEGACY_LEVEL if finalized is None else finalized.level
+        return level_before(feature) if finalized is None else finalized.level
 
     def all(self) -> Mapping[str, FinalizedFeature]:
         """All of them, by name."""

@@ -198,7 +198,7 @@ class ClusterView:
         return self._coordinators.get(shard)
 
     def feature_level(self, feature: str) -> int:
-        """The finalized level of the feature, 1 until there is one."""
+        """The finalized level of the feature; until there is one, the lowest that is supported."""
         return self._features.level(feature)
 
     def finalized_features(self) -> Mapping[str, FinalizedFeature]:

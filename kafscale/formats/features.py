@@ -1,7 +1,7 @@
 """Feature levels (KIP-584): what this program supports, what a cluster has finalized, and what that allows.
 
-Stored format: docs/format/metadata.md. A level is finalized by UpdateFeatures (`feature_updates.py`); until
-then level 1 holds. A finalized level is never taken back.
+Stored format: docs/format/metadata.md. A level is finalized by UpdateFeatures (`feature_updates.py`), some when a
+cluster begins; until then the feature's level before all levels holds. A finalized level is never taken back.
 """
 
 from collections.abc import Mapping
@@ -16,24 +16,43 @@ from kafscale.settings.broker import Settings, variable_of
 SEGMENT_FORMAT: Final = "kafscale.segment.format"
 """Which indexes are written, and with that how large a segment may be."""
 
+TRANSACTION_VERSION: Final = "transaction.version"
+"""Kafka's feature (KIP-1022): 0: no transactions, 1: TV1, 2: TV2 (KIP-890), too. Older releases know none of them.
+
+From level 1 on journals and partition records have what those releases cannot read.
+"""
+
 LEGACY_LEVEL: Final = 1
-"""Of every feature that is not finalized. Of `SEGMENT_FORMAT`: index version 1, segments up to 2^31-1 bytes."""
+"""Of `SEGMENT_FORMAT` while it is not finalized: index version 1, segments up to 2^31-1 bytes."""
 
 LARGE_SEGMENTS_LEVEL: Final = 2
 """Of `SEGMENT_FORMAT`: index version 2, segments of any size."""
 
 MAX_LEGACY_SEGMENT_BYTES: Final = 2**31 - 1
 
+NO_TRANSACTIONS: Final = 0
+TRANSACTIONS_LEVEL: Final = 2
+
 SUPPORTED: Final[Mapping[str, FeatureRange]] = {
-    SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LARGE_SEGMENTS_LEVEL)
+    SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LARGE_SEGMENTS_LEVEL),
+    TRANSACTION_VERSION: FeatureRange(NO_TRANSACTIONS, TRANSACTIONS_LEVEL),
 }
 """The levels that this program supports, by feature; a broker registers with them."""
+
+NEW_CLUSTER: Final[Mapping[str, int]] = {TRANSACTION_VERSION: TRANSACTIONS_LEVEL}
+"""The levels that are finalized when a cluster begins."""
 
 FINALIZE_COMMAND: Final = (
     "kafka-features.sh --bootstrap-server HOST:PORT upgrade "
     f"--feature {SEGMENT_FORMAT}={LARGE_SEGMENTS_LEVEL}"
 )
 """The command that an operator runs once for larger segments."""
+
+FINALIZE_TRANSACTIONS_COMMAND: Final = (
+    "kafka-features.sh --bootstrap-server HOST:PORT upgrade "
+    f"--feature {TRANSACTION_VERSION}={TRANSACTIONS_LEVEL}"
+)
+"""The command that an operator runs once for transactions in a cluster that an older release began."""
 
 _BEFORE_FEATURES: Final[Mapping[str, FeatureRange]] = {
     SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LEGACY_LEVEL)
@@ -44,6 +63,11 @@ _NOT_SUPPORTED: Final = FeatureRange(0, 0)
 def supported_by(broker: BrokerRecord, feature: str) -> FeatureRange:
     """The broker's levels of the feature, 0 to 0 for none. One that says nothing is older than features."""
     return (broker.features or _BEFORE_FEATURES).get(feature, _NOT_SUPPORTED)
+
+
+def level_before(feature: str) -> int:
+    """The level that holds while none is finalized."""
+    return SUPPORTED.get(feature, _NOT_SUPPORTED).min_level
 
 
 def encode_level(level: int) -> bytes:

@@ -1,7 +1,7 @@
 """ApiVersions (18), versions 0 to 4: the APIs that are served, and their versions.
 
 v1: throttle time. v3: flexible body under a v0 header, client software (KIP-511), features (KIP-584). v4: a
-feature's range may start at 0, which earlier clients must not see (KAFKA-17011); none here does. A
+feature's range may start at 0, which clients of earlier versions must not see (KAFKA-17011). A
 version that is not served is answered in v0 with UNSUPPORTED_VERSION and this API's own range, so that the
 client can ask again (KIP-511).
 """
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Kafka checks these, because brokers use them as metric tags.
 _SOFTWARE_TEXT: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _FIRST_VERSION_WITH_SOFTWARE: Final = 3
+_FIRST_VERSION_WITH_LEVEL_0: Final = 4
 
 
 class VersionRange(NamedTuple):
@@ -42,12 +43,15 @@ def handle(
     if request.api_version >= _FIRST_VERSION_WITH_SOFTWARE:
         request.software.has_codecs = broker.decompression.has_codecs(message.client_software_name)
     finalized = broker.view.finalized_features()
+    may_begin_at_0 = request.api_version >= _FIRST_VERSION_WITH_LEVEL_0
     return ApiVersionsResponse(
         error_code=ErrorCode.NONE,
         api_keys=_api_keys(ranges),
         supported_features=[
             ApiVersionsResponse.SupportedFeatureKey(
-                name=name, min_version=levels.min_level, max_version=levels.max_level
+                name=name,
+                min_version=max(levels.min_level, 0 if may_begin_at_0 else 1),
+                max_version=levels.max_level,
             )
             for name, levels in SUPPORTED.items()
         ],

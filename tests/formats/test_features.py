@@ -8,11 +8,14 @@ from kafscale.errors import CorruptDataError, StartupError, UnknownFormatVersion
 from kafscale.formats.features import (
     LARGE_SEGMENTS_LEVEL,
     LEGACY_LEVEL,
+    NEW_CLUSTER,
     SEGMENT_FORMAT,
     SUPPORTED,
+    TRANSACTION_VERSION,
     check_segment_settings,
     decode_level,
     encode_level,
+    level_before,
     supported_by,
 )
 from kafscale.metadata import keys
@@ -62,6 +65,15 @@ def test_what_a_broker_supports() -> None:
     assert supported_by(broker(), "another") == (0, 0)
     assert supported_by(broker(another=FeatureRange(3, 4)), SEGMENT_FORMAT) == (0, 0)
     assert supported_by(broker(another=FeatureRange(3, 4)), "another") == (3, 4)
+
+
+def test_transactions_begin_with_the_cluster_or_with_their_level() -> None:
+    assert level_before(TRANSACTION_VERSION) == 0
+    assert level_before(SEGMENT_FORMAT) == 1
+    assert level_before("another") == 0
+    assert NEW_CLUSTER[TRANSACTION_VERSION] in SUPPORTED[TRANSACTION_VERSION]
+    older = BrokerRecord(broker_id=1, host="h", port=1, features={SEGMENT_FORMAT: FeatureRange(1, 2)})
+    assert supported_by(older, TRANSACTION_VERSION) == (0, 0)
 
 
 @given(st.integers(-1, 6), st.integers(0, 5), st.integers(0, 5))

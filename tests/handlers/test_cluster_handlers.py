@@ -17,7 +17,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from kafscale.cluster.new_topic import NewTopic
 from kafscale.errors import CorruptDataError, StoreUnavailableError
-from kafscale.formats.features import SEGMENT_FORMAT
+from kafscale.formats.features import SEGMENT_FORMAT, TRANSACTION_VERSION
 from kafscale.handlers import (
     api_versions,
     create_acls,
@@ -275,8 +275,10 @@ async def test_api_versions_shows_supported_and_finalized_features(plane: Contro
             [(one.name, one.min_version_level, one.max_version_level) for one in reply.finalized_features],
         )
 
-    assert await told() == ([(SEGMENT_FORMAT, 1, 2)], 0, [])
+    # A client of version 3 must not see that a range begins at 0 (KAFKA-17011).
+    supported = [(SEGMENT_FORMAT, 1, 2), (TRANSACTION_VERSION, 0 if version >= 4 else 1, 2)]
+    assert await told() == (supported, 0, [])
     await finalize(plane, 1, 2)
     revision = plane.view.finalized_features()[SEGMENT_FORMAT].revision
     assert revision > 0
-    assert await told() == ([(SEGMENT_FORMAT, 1, 2)], revision, [(SEGMENT_FORMAT, 2, 2)])
+    assert await told() == (supported, revision, [(SEGMENT_FORMAT, 2, 2)])

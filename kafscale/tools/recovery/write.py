@@ -16,7 +16,7 @@ from kafscale.cluster.cluster_record import adopt_cluster_id, kafka_uuid_text, r
 from kafscale.cluster.feature_updates import raise_level
 from kafscale.cluster.producer_ids import pass_over
 from kafscale.errors import CorruptDataError, KafscaleError, ObjectExistsError
-from kafscale.formats.features import LEGACY_LEVEL, SEGMENT_FORMAT
+from kafscale.formats.features import LEGACY_LEVEL, SEGMENT_FORMAT, level_before
 from kafscale.formats.partition_record import encode_partition_record
 from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.metadata import keys
@@ -184,7 +184,7 @@ class RecoveryWriter:
         levels = dict(self._plan.restored.levels) if self._plan.restored is not None else {}
         levels[SEGMENT_FORMAT] = max(levels.get(SEGMENT_FORMAT, LEGACY_LEVEL), self._plan.segment_format)
         for feature, level in levels.items():
-            if level > LEGACY_LEVEL:
+            if level > level_before(feature):
                 await self._raise_level(feature, level)
 
     async def _raise_level(self, feature: str, level: int) -> None:
