@@ -183,7 +183,9 @@ class ProduceAppender:
         assert transactional_id is not None, "a transactional batch without an id is refused before"
         questions = [question for _, _, question in unverified]
         try:
-            await verify(self._broker.participation, transactional_id, self._version, questions)
+            await verify(
+                self._broker.participation, verifications, transactional_id, self._version, questions
+            )
         except BaseException:
             for question in questions:
                 verifications.end(question.verification)

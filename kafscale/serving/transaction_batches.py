@@ -18,6 +18,9 @@ FIRST_VERSION_WITH_ADDING: Final = 12
 """Of Produce: the leader adds the partition to the transaction (KIP-890, part 2)."""
 
 _FIRST_VERSION_WITH_ABORTABLE: Final = 11
+
+# A producer has one transaction at a time: more than one marker while a question is answered is rare.
+_QUESTIONS_AFTER_MARKERS: Final = 2
 _RETRIABLE: Final = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -92,9 +95,30 @@ def check_transactional(header: BatchHeader, transactional_id: str | None, may_w
 
 
 async def verify(
+    check: TransactionCheck,
+    verifications: Verifications,
+    transactional_id: str,
+    version: int,
+    batches: Sequence[TransactionalBatch],
+) -> None:
+    """Ask for the partitions of one request, all of a producer at once. Refused batches get their `refusal`.
+
+    Asks again where a marker was handled meanwhile: with TV2 a client begins its next transaction while the marker
+    of the one before is still awaited, and the answer is about the next one.
+    """
+    await _ask(check, transactional_id, version, batches)
+    for _ in range(_QUESTIONS_AFTER_MARKERS):
+        again = [one for one in batches if one.refusal is None and not one.verification.is_valid]
+        for one in again:
+            place = one.verification.place
+            verifications.end(one.verification)
+            one.verification = verifications.begin(*place)
+        await _ask(check, transactional_id, version, again)
+
+
+async def _ask(
     check: TransactionCheck, transactional_id: str, version: int, batches: Sequence[TransactionalBatch]
 ) -> None:
-    """Ask for the partitions of one request, all of a producer at once. Refused batches get their `refusal`."""
     by_producer: dict[tuple[int, int], list[TransactionalBatch]] = {}
     for one in batches:
         by_producer.setdefault((one.header.producer_id, one.header.producer_epoch), []).append(one)

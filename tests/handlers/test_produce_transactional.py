@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kafscale.formats.marker_record import MarkerRecord, encode_marker_record
+from kafscale.formats.topic_record import encode_coordinator_record
 from kafscale.formats.transaction_record import (
     TransactionRecord,
     TransactionState,
@@ -16,6 +17,7 @@ from kafscale.formats.transaction_record import (
 )
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import CoordinatorRecord
 from kafscale.metadata.store import KeyValue, Put
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
@@ -64,12 +66,19 @@ async def record_of(broker: InProcessBroker) -> TransactionRecord:
     return decode_transaction_record(found.key, found.value)
 
 
+async def give_shard_away(broker: InProcessBroker) -> None:
+    """Let another broker coordinate the transactional id: one that carries out no decision."""
+    shard, other = keys.shard_of(ID), CoordinatorRecord(broker_id=99, coordinator_epoch=9)
+    await broker.metadata.transact([], [Put(keys.coordinator(shard), encode_coordinator_record(other))])
+    await until(lambda: broker.process.serving.view.coordinator(shard) == 99, "the other coordinator")
+
+
 def ongoing(broker: InProcessBroker, topic: str, *partitions: int) -> TransactionRecord:
     topic_id = broker.partition(topic).topic_id
     return replace(
         EMPTY,
         state=TransactionState.ONGOING,
-        started_ms=1,
+        started_ms=2**53,  # It does not time out.
         topics=(TransactionTopic(topic, topic_id, partitions),),
     )
 
@@ -165,12 +174,14 @@ async def test_an_answer_from_before_the_marker_lets_nothing_in() -> None:
             topic_id=record.topics[0].topic_id,
         )
         key = keys.partition_marker(topic, 0, PRODUCER)
+        ended = replace(record, state=TransactionState.COMPLETE_ABORT, topics=(), producer_epoch=0)
         await store.transact([], [Put(key, encode_marker_record(marker))])
+        await put_record(broker, ended)
         while await store.get(key) is not None:  # noqa: ASYNC110 - the broker deletes it
             await asyncio.sleep(0.01)
         store.may_answer.set()
         _, parts = await client.receive_produce(version=11)
-        assert parts[0].error_code == ErrorCode.INVALID_TXN_STATE
+        assert parts[0].error_code == ErrorCode.TRANSACTION_ABORTABLE
         assert broker.partition(topic).high_watermark == 0
 
 
@@ -181,10 +192,11 @@ async def test_an_answer_from_before_the_marker_lets_nothing_in() -> None:
 async def test_the_transaction_before_must_be_complete(version: int, code: ErrorCode) -> None:
     async with in_process_broker() as broker, broker.connect() as client:
         topic = await broker.create_topic()
+        await give_shard_away(broker)
         record = replace(ongoing(broker, topic, 0), state=TransactionState.PREPARE_COMMIT)
         await put_record(broker, record)
         parts = await produce(client, topic, {0: batch(b"a")}, version)
-        assert parts[0].error_code in (code, ErrorCode.INVALID_TXN_STATE, ErrorCode.TRANSACTION_ABORTABLE)
+        assert parts[0].error_code == code
         assert broker.partition(topic).high_watermark == 0
 
 
