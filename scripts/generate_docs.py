@@ -26,6 +26,8 @@ from kafscale.log.leadership.states import RIGHTS, Rights, State
 from kafscale.operator import metric_families as operator_metric_families
 from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings.broker import SETTINGS
+from kafscale.transactions.machine import TABLE as TRANSACTION_TABLE
+from kafscale.transactions.machine import ignore as no_effect
 from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files
@@ -164,6 +166,18 @@ def group_events_table() -> str:
     )
 
 
+def transaction_states_table() -> str:
+    """The effect of each event in each state of a transactional id."""
+    return _table(
+        ("State", "Event", "What happens", "State after it"),
+        (
+            (state.name, f"`{event.__name__}`", row.meaning, ", ".join(to.name for to in row.to))
+            for (state, event), row in TRANSACTION_TABLE.items()
+            if row.action is not no_effect
+        ),
+    )
+
+
 def leadership_drawing() -> str:
     """The ways from one state of a partition's leadership to another, with their events."""
     events: dict[tuple[State, State], list[str]] = {}
@@ -284,6 +298,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     },
     "docs/code-paths.md": {"format-users": format_users_table},
     "docs/consumer-groups.md": {"group-states": group_states_drawing, "group-events": group_events_table},
+    "docs/transactions.md": {"transaction-states": transaction_states_table},
     "docs/custom-resources.md": {
         "cluster-fields": lambda: _fields_table(cluster_fields()),
         "topic-fields": lambda: _fields_table(topic_fields()),

@@ -71,9 +71,7 @@ from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
 from kafscale.settings.broker import AuthorizerKind, Settings
 from kafscale.tasks.owner import TaskOwner
-from kafscale.transactions.participation import Participation
-from kafscale.transactions.record_driver import RecordDriver
-from kafscale.transactions.shared_writes import SharedWrites
+from kafscale.transactions.service import TransactionService
 
 
 def new_token() -> str:
@@ -232,9 +230,10 @@ class ServingParts:
         self.groups = GroupService(
             metadata, view, self._lease, self.logs.log_end_offset, settings, metrics, clocks.steady_clock()
         )
-        producer_ids = ProducerIds(metadata)
-        transaction_records = RecordDriver(metadata, SharedWrites(metadata), producer_ids)
-        self.participation = Participation(transaction_records, view, clocks.now_ms)
+        self.producer_ids = ProducerIds(metadata)
+        self.transactions = TransactionService(
+            metadata, view, self.producer_ids, settings, metrics, clocks.steady_clock()
+        )
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.started = TaskOwner()
         self.leader_changes = LeaderChanges(view, settings.broker_id)
@@ -302,7 +301,7 @@ class ServingParts:
             quota_updates=QuotaUpdates(basics.metadata, view),
             quotas=basics.quotas,
             logs=self.logs,
-            producer_ids=ProducerIds(basics.metadata),
+            producer_ids=self.producer_ids,
             metrics=basics.metrics,
             encoded_topics=EncodedTopics(view, read_replicas),
             read_replicas=read_replicas,
@@ -318,8 +317,9 @@ class ServingParts:
             gap_guard=self.log_parts.gap_guard,
             record_deletion=self.log_parts.segment_life.record_deletion,
             markers=self.log_parts.markers,
-            participation=self.participation,
             groups=self.groups.coordinator,
+            transactions=self.transactions.coordinator,
+            participation=self.transactions.participation,
             object_store_health=basics.object_store_health,
             now_ms=basics.clocks.now_ms,
             started=self.started,

@@ -143,6 +143,8 @@ class BrokerProcess:
             await serving.partitions.start()
         with step("claiming group shards and loading them", serving.groups.progress):
             await serving.groups.start()
+        with step("reading the transactions that it coordinates"):
+            await serving.transactions.start()
         with step("announcing that it runs"):
             await registration.announce(BrokerState.RUNNING)
             await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
@@ -225,8 +227,10 @@ class BrokerProcess:
         is_announced = await self._hand_over(deadline)
         basics.listener.stop_accepting()
         serving.groups.refuse_requests()
+        serving.transactions.refuse_requests()
         await basics.listener.finish_requests(FINISH_REQUESTS_SEC)
         await serving.groups.close()
+        await serving.transactions.close()
         drained = True
         try:
             async with asyncio.timeout_at(deadline):

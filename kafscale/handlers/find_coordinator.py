@@ -1,7 +1,7 @@
-"""FindCoordinator (10), versions 0 to 4: the broker that coordinates a group.
+"""FindCoordinator (10), versions 0 to 4: the broker that coordinates a group or a transactional id.
 
-v1: key types (KIP-98), throttle time. v3: flexible. v4: several keys (KIP-699). A transactional id is refused
-with an error that clients take for final: there are no transactions (docs/skipped.md).
+v1: key types (KIP-98), throttle time. v3: flexible. v4: several keys (KIP-699). One broker
+coordinates the groups and the transactional ids of a shard.
 """
 
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import FindCoordinatorRequest, FindCoordinatorResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.authorization import check_access
+from kafscale.serving.transaction_requests import check_transactional
 from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
@@ -70,17 +71,14 @@ def _answer(broker: "Broker", request: "RequestContext", key_type: int, key: str
 
 def _find(broker: "Broker", request: "RequestContext", key_type: int, key: str) -> tuple[int, Endpoint]:
     if key_type == _TRANSACTION:
-        check_access(request, Operation.DESCRIBE, ResourceType.TRANSACTIONAL_ID, key)
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "transactions are not supported (docs/skipped.md)",
-        )
-    if key_type != _GROUP:
+        check_transactional(broker, request, key, Operation.DESCRIBE)
+    elif key_type == _GROUP:
+        check_access(request, Operation.DESCRIBE, ResourceType.GROUP, key)
+    else:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"coordinators of type {key_type} are not here")
-    check_access(request, Operation.DESCRIBE, ResourceType.GROUP, key)
     broker_id = broker.view.coordinator(shard_of(key))
     found = None if broker_id is None else broker.view.broker(broker_id)
     endpoint = None if found is None else found.endpoint(request.listener)
     if found is None or endpoint is None:
-        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group has no coordinator at the moment")
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "there is no coordinator at the moment")
     return found.broker_id, endpoint

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from kafscale.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
@@ -28,8 +30,10 @@ from kafscale.handlers import (
     describe_groups,
     describe_log_dirs,
     describe_topic_partitions,
+    describe_transactions,
     describe_user_scram_credentials,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -41,6 +45,7 @@ from kafscale.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -65,6 +70,8 @@ from kafscale.handlers.needs import (
 from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.api_messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
     AlterClientQuotasRequest,
     AlterConfigsRequest,
     AlterPartitionReassignmentsRequest,
@@ -86,8 +93,10 @@ from kafscale.protocol.api_messages import (
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
     DescribeTopicPartitionsRequest,
+    DescribeTransactionsRequest,
     DescribeUserScramCredentialsRequest,
     ElectLeadersRequest,
+    EndTxnRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     IncrementalAlterConfigsRequest,
@@ -98,6 +107,7 @@ from kafscale.protocol.api_messages import (
     ListGroupsRequest,
     ListOffsetsRequest,
     ListPartitionReassignmentsRequest,
+    ListTransactionsRequest,
     MetadataRequest,
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -274,7 +284,7 @@ ROUTES: Final = (
     _cold(
         InitProducerIdRequest,
         0,
-        4,
+        5,
         init_producer_id.handle,
         transactional_id(Operation.WRITE, "with a transactional id"),
         cluster(Operation.IDEMPOTENT_WRITE, "else"),
@@ -288,6 +298,23 @@ ROUTES: Final = (
         cluster(Operation.CLUSTER_ACTION),
         topic(Operation.DESCRIBE, "if the cluster's is not allowed"),
     ),
+    _cold(
+        AddPartitionsToTxnRequest,
+        0,
+        3,
+        add_partitions_to_txn.handle,
+        transactional_id(Operation.WRITE),
+        topic(Operation.WRITE),
+    ),
+    _cold(
+        AddOffsetsToTxnRequest,
+        0,
+        4,
+        add_offsets_to_txn.handle,
+        transactional_id(Operation.WRITE),
+        group(Operation.READ),
+    ),
+    _cold(EndTxnRequest, 0, 5, end_txn.handle, transactional_id(Operation.WRITE)),
     _cold(DescribeAclsRequest, 1, 3, describe_acls.handle, cluster(Operation.DESCRIBE)),
     _cold(CreateAclsRequest, 1, 3, create_acls.handle, cluster(Operation.ALTER)),
     _cold(DeleteAclsRequest, 1, 3, delete_acls.handle, cluster(Operation.ALTER)),
@@ -361,6 +388,21 @@ ROUTES: Final = (
     ),
     _cold(
         ListConfigResourcesRequest, 0, 1, list_config_resources.handle, cluster(Operation.DESCRIBE_CONFIGS)
+    ),
+    _cold(
+        DescribeTransactionsRequest,
+        0,
+        0,
+        describe_transactions.handle,
+        transactional_id(Operation.DESCRIBE),
+        topic(Operation.DESCRIBE, "for the partitions of a topic"),
+    ),
+    _cold(
+        ListTransactionsRequest,
+        0,
+        1,
+        list_transactions.handle,
+        transactional_id(Operation.DESCRIBE, "for each transactional id"),
     ),
     _cold(DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions.handle, topic(Operation.DESCRIBE)),
 )

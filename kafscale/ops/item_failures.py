@@ -36,6 +36,7 @@ class BackgroundWork(StrEnum):
     SEALING = "sealing"
     STORED_BYTES = "stored bytes of groups"
     TOPIC_DELETION = "topic deletion"
+    TRANSACTIONS = "transactions"
     VIEW = "view"
 
 

@@ -280,6 +280,31 @@ CONSUMER_GROUP_LAG_SERIES_OMITTED = _gauge(
     "counted up to that limit.",
 )
 
+TRANSACTIONS_OPEN = _gauge(
+    "kafscale_transactions_open",
+    "Transactions that this broker coordinates, by state: `ongoing`, and `ending` from the decision until all "
+    "markers are written.",
+    "state",
+)
+TRANSACTIONS_OLDEST = _gauge(
+    "kafscale_transactions_oldest_seconds",
+    "Age of the oldest of them, by state: `ongoing` since it began, `ending` since it was decided; 0 without one.",
+    "state",
+)
+TRANSACTIONAL_IDS = _gauge(
+    "kafscale_transactional_ids", "Transactional ids that this broker coordinates, idle ones included."
+)
+TRANSACTIONS_ENDED = _counter(
+    "kafscale_transactions_ended_total",
+    "Transactions that this broker decided: `committed`, `aborted` by the client, `fenced` by a new client of the "
+    "same transactional id, `timed_out`.",
+    "result",
+)
+TRANSACTION_COMPLETION = _histogram(
+    "kafscale_transaction_completion_seconds",
+    "Time from the decision on a transaction to its last marker: until then its producer cannot begin the next.",
+)
+
 TOPICS = _gauge("kafscale_topics", "Topics in the cluster.")
 PARTITIONS_LED = _gauge("kafscale_partitions_led", "Partitions that this broker leads.")
 PARTITIONS_FOLLOWED = _gauge(

@@ -31,6 +31,7 @@ from kafscale.ops.merge_metrics import MergeOutcome as MergeOutcome
 from kafscale.ops.metric_families import Family, MetricType
 from kafscale.ops.request_costs import StoreRequests, TopicCosts
 from kafscale.ops.request_stages import FetchStages, ProduceStages
+from kafscale.ops.transaction_metrics import TransactionMetrics as TransactionMetrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.quota_kinds import QuotaKind
@@ -247,6 +248,7 @@ class Metrics:
     flushes: FlushMetrics = part(FlushMetrics)
     journal: JournalMetrics = part(JournalMetrics)
     groups: GroupMetrics = part(GroupMetrics)
+    transactions: TransactionMetrics = part(TransactionMetrics)
     merges: MergeMetrics = part(MergeMetrics)
     compactions: CompactionMetrics = part(CompactionMetrics)
     decompression: DecompressionMetrics = part(DecompressionMetrics)

@@ -39,6 +39,7 @@ from kafscale.serving.stale_view import StaleView
 from kafscale.serving.transaction_batches import TransactionCheck
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
+from kafscale.transactions.coordinator import TransactionCoordinator
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,7 @@ class Broker:
     markers: Markers
     participation: TransactionCheck
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     object_store_health: ObjectStoreHealth
     now_ms: Callable[[], int]
     started: TaskOwner

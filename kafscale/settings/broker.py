@@ -28,6 +28,7 @@ from kafscale.settings.sasl import SaslSettings
 from kafscale.settings.segments import SegmentSettings
 from kafscale.settings.stores import StoreSettings
 from kafscale.settings.tls import TlsSettings
+from kafscale.settings.transactions import TransactionSettings
 from kafscale.settings.writing import CompressionCodec as CompressionCodec
 from kafscale.settings.writing import WritingSettings
 
@@ -41,6 +42,7 @@ TABLES: Final = (
     WritingSettings,
     RequestSettings,
     GroupSettings,
+    TransactionSettings,
     RunningSettings,
     StoreSettings,
     JournalSettings,
@@ -59,6 +61,7 @@ class Settings(
     WritingSettings,
     RequestSettings,
     GroupSettings,
+    TransactionSettings,
     RunningSettings,
     StoreSettings,
     JournalSettings,

@@ -1,6 +1,6 @@
 """The marker keys of a decision: which there are, and what is put under them. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -43,8 +43,3 @@ def _partition_puts(record: TransactionRecord, marker: MarkerRecord) -> Iterator
 def _group_puts(record: TransactionRecord, marker: MarkerRecord) -> Iterator[Put]:
     value = encode_marker_record(marker)
     return (Put(keys.group_marker(group, record.producer_id), value) for group in record.groups)
-
-
-def chunks(puts: Sequence[Put], count: int) -> Iterator[Sequence[Put]]:
-    """The puts, at most `count` at a time."""
-    return (puts[place : place + count] for place in range(0, len(puts), count))

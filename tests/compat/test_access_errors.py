@@ -32,9 +32,19 @@ WITHOUT_RULES = [
     if not row.given(TOPIC) and not any(OF_BROKERS in rules for rules in row.enough(TOPIC))
 ]
 DELETING = (ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE)
-# Kafka has transactions, and configs of groups.
+# Of a transaction that is not made here.
+TRANSACTIONS = (
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.ADD_OFFSETS_TO_TXN,
+    ApiKey.END_TXN,
+    ApiKey.DESCRIBE_TRANSACTIONS,
+    ApiKey.LIST_TRANSACTIONS,
+)
+# Kafka has configs of groups.
 _OTHERWISE = ("transaction", "transactional id", "of a group")
-WITH_RULES = [row for row in TABLE if not row.form.endswith(_OTHERWISE) and row.api not in DELETING]
+WITH_RULES = [
+    row for row in TABLE if not row.form.endswith(_OTHERWISE) and row.api not in (*DELETING, *TRANSACTIONS)
+]
 
 
 def settings(*, is_super: bool) -> dict[str, Any]:

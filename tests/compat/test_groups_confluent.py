@@ -11,7 +11,6 @@ from confluent_kafka import (
     Consumer,
     KafkaError,
     KafkaException,
-    Producer,
     TopicPartition,
 )
 
@@ -262,16 +261,3 @@ def test_assigned_consumer_cannot_commit_in_active_group(
                 outsider.commit({(topic, 0): 3})
             assert raised.value.args[0].code() == KafkaError.UNKNOWN_MEMBER_ID
     assert committed_offsets(broker, group) == {}
-
-
-# --- transactions
-
-
-@pytest.mark.usefixtures("only_kafscale")
-def test_transactional_producer_gets_a_fatal_error(broker: Peer) -> None:
-    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": unique_name("tx")})
-    with pytest.raises(KafkaException) as raised:
-        producer.init_transactions(10)
-    error = raised.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert error.fatal()

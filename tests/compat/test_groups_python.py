@@ -10,13 +10,11 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import CommitFailedError as AiokafkaCommitFailedError
 from aiokafka.errors import OffsetMetadataTooLargeError as AiokafkaOffsetMetadataTooLargeError
-from aiokafka.errors import TransactionalIdAuthorizationFailed
 from kafka import OffsetAndMetadata
 from kafka.errors import (
     FencedInstanceIdError,
     InvalidSessionTimeoutError,
     OffsetMetadataTooLargeError,
-    TransactionalIdAuthorizationFailedError,
 )
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetCommitResponse
 
@@ -217,16 +215,6 @@ def test_a_member_that_unsubscribes_leaves_its_group(broker: Peer, new_topic: Ne
         wait_until(lambda: stays.assignment == frozenset(every), "the other has all")
 
 
-@pytest.mark.usefixtures("only_kafscale")
-def test_kafka_python_is_refused_transactions(broker: Peer) -> None:
-    producer = kafka.KafkaProducer(bootstrap_servers=broker.bootstrap, transactional_id=unique_name("tx"))
-    try:
-        with pytest.raises(TransactionalIdAuthorizationFailedError):
-            producer.init_transactions()
-    finally:
-        producer.close()
-
-
 # --- aiokafka
 
 
@@ -265,14 +253,3 @@ def test_aiokafkas_commit_fails_when_it_is_no_member_any_more(
         with pytest.raises(AiokafkaCommitFailedError):
             member.commit({(topic, 0): 1})
     assert committed_offsets(broker, group) == {}
-
-
-@pytest.mark.usefixtures("only_kafscale")
-async def test_aiokafka_is_refused_transactions(broker: Peer) -> None:
-    producer = aiokafka.AIOKafkaProducer(
-        bootstrap_servers=broker.bootstrap, transactional_id=unique_name("tx")
-    )
-    with pytest.raises(TransactionalIdAuthorizationFailed):
-        async with asyncio.timeout(PATIENCE_SEC):
-            await producer.start()
-    await producer.stop()

@@ -168,10 +168,44 @@ def create_acls(t: Target) -> Any:
     return m.CreateAclsRequest(creations=[creation])
 
 
-def produce(t: Target, *, acks: int = -1, transactional_id: str | None = None) -> Any:
-    request = wire.produce_request(t.topic, {0: wire.batch([b"v"])}, acks=acks)
-    request.transactional_id = transactional_id
+def produce(t: Target, *, acks: int = -1) -> Any:
+    return wire.produce_request(t.topic, {0: wire.batch([b"v"])}, acks=acks)
+
+
+def produce_in_transaction(t: Target) -> Any:
+    records = wire.batch([b"v"], producer_id=0, producer_epoch=0, sequence=0, is_transactional=True)
+    request = wire.produce_request(t.topic, {0: records})
+    request.transactional_id = TRANSACTION
     return request
+
+
+def add_partitions(t: Target) -> Any:
+    """Of the first transactional id of a cluster, as are the other requests of transactions."""
+    topic = m.AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    return m.AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=TRANSACTION,
+        v3_and_below_producer_id=0,
+        v3_and_below_producer_epoch=0,
+        v3_and_below_topics=[topic(name=t.topic, partitions=[0])],
+    )
+
+
+def add_offsets(t: Target) -> Any:
+    return m.AddOffsetsToTxnRequest(
+        transactional_id=TRANSACTION, producer_id=0, producer_epoch=0, group_id=TEAM
+    )
+
+
+def end_transaction(t: Target) -> Any:
+    return m.EndTxnRequest(transactional_id=TRANSACTION, producer_id=0, producer_epoch=0, committed=False)
+
+
+def describe_transactions(t: Target) -> Any:
+    return m.DescribeTransactionsRequest(transactional_ids=[TRANSACTION])
+
+
+def list_transactions(t: Target) -> Any:
+    return m.ListTransactionsRequest(state_filters=[], producer_id_filters=[], duration_filter=-1)
 
 
 def join_group(t: Target) -> Any:

@@ -15,6 +15,8 @@ from tests.security.access_requests import (
     TRANSACTION,
     Target,
     acl_filter,
+    add_offsets,
+    add_partitions,
     alter_quotas,
     configs,
     create_acls,
@@ -24,19 +26,23 @@ from tests.security.access_requests import (
     delete_records,
     delete_topics,
     describe_topic_partitions,
+    describe_transactions,
     described_configs,
     elect_leaders,
+    end_transaction,
     epoch_end,
     fetch_by_id,
     init_producer_id,
     join_group,
     list_offsets,
+    list_transactions,
     metadata,
     move_log_dirs,
     offset_commit,
     offset_delete,
     offset_fetch,
     produce,
+    produce_in_transaction,
 )
 from tests.support import wire
 
@@ -46,6 +52,7 @@ Rule = tuple[ResourceType, str, Operation]
 NONE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, UNKNOWN_MEMBER, TOPIC_ALREADY_EXISTS = 0, 3, 5, 25, 36
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TRANSACTION_DENIED = 29, 30, 31, 53
 INVALID_REQUEST, LOG_DIR_NOT_FOUND, MEMBER_ID_REQUIRED = 42, 57, 79
+CONCURRENT_TRANSACTIONS = 51
 ILLEGAL_SASL_STATE, RESOURCE_NOT_FOUND = 34, 91
 LEFT_OUT: Final = -2
 """Stands for a resource that an answer does not have."""
@@ -117,6 +124,18 @@ def group_given(operation: Operation) -> Callable[[str], Collection[Rule]]:
 
 def topic_given(operation: Operation) -> Callable[[str], Collection[Rule]]:
     return lambda topic: [(TOPIC, topic, operation)]
+
+
+def transaction_given(operation: Operation) -> Callable[[str], Collection[Rule]]:
+    return lambda topic: [(ResourceType.TRANSACTIONAL_ID, TRANSACTION, operation)]
+
+
+def of_added_partitions(reply: Any) -> Collection[int]:
+    return [
+        one.partition_error_code
+        for topic in reply.results_by_topic_v3_and_below
+        for one in topic.results_by_partition
+    ]
 
 
 def top(reply: Any) -> Collection[int]:
@@ -191,11 +210,10 @@ TABLE: Final = (
         make=lambda t: produce(t, acks=1),
         codes=of_partitions("responses", "partition_responses"), enough=on_topic(WRITE), denied=TOPIC_DENIED,
         names_topic=True),
-    # There are no transactions yet: the same code all the same (docs/skipped.md).
     Row(api=ApiKey.PRODUCE, form="in a transaction", version=9,
-        make=lambda t: produce(t, transactional_id=TRANSACTION),
+        make=produce_in_transaction,
         codes=of_partitions("responses", "partition_responses"), enough=on_transaction(WRITE),
-        given=topic_given(WRITE), denied=TRANSACTION_DENIED, allowed=(TRANSACTION_DENIED,)),
+        given=topic_given(WRITE), denied=TRANSACTION_DENIED),
     Row(api=ApiKey.FETCH, version=11, make=lambda t: wire.fetch_request(t.topic, {0: 0}, max_wait_ms=0),
         codes=of_partitions("responses"), enough=on_topic(READ), denied=TOPIC_DENIED, names_topic=True),
     Row(api=ApiKey.FETCH, form="by id", version=13, make=fetch_by_id, codes=of_partitions("responses"),
@@ -236,8 +254,7 @@ TABLE: Final = (
         enough=on_group(DESCRIBE), denied=GROUP_DENIED),
     Row(api=ApiKey.FIND_COORDINATOR, form="of a transaction", version=4,
         make=lambda t: m.FindCoordinatorRequest(key_type=1, coordinator_keys=[TRANSACTION]),
-        codes=of_each("coordinators"), enough=on_transaction(DESCRIBE), denied=TRANSACTION_DENIED,
-        allowed=(TRANSACTION_DENIED,)),
+        codes=of_each("coordinators"), enough=on_transaction(DESCRIBE), denied=TRANSACTION_DENIED),
     Row(api=ApiKey.JOIN_GROUP, version=5,
         make=join_group,
         codes=top, enough=on_group(READ), denied=GROUP_DENIED, allowed=(MEMBER_ID_REQUIRED,)),
@@ -300,7 +317,27 @@ TABLE: Final = (
         denied=CLUSTER_DENIED),
     Row(api=ApiKey.INIT_PRODUCER_ID, form="with a transactional id", version=4,
         make=init_producer_id(TRANSACTION),
-        codes=top, enough=on_transaction(WRITE), denied=TRANSACTION_DENIED, allowed=(TRANSACTION_DENIED,)),
+        codes=top, enough=on_transaction(WRITE), denied=TRANSACTION_DENIED, allowed=(CONCURRENT_TRANSACTIONS,)),
+    Row(api=ApiKey.ADD_PARTITIONS_TO_TXN, form="the transactional id", version=3, make=add_partitions,
+        codes=of_added_partitions, enough=on_transaction(WRITE), given=topic_given(WRITE),
+        denied=TRANSACTION_DENIED),
+    Row(api=ApiKey.ADD_PARTITIONS_TO_TXN, form="the topic", version=3, make=add_partitions,
+        codes=of_added_partitions, enough=on_topic(WRITE), given=transaction_given(WRITE), denied=TOPIC_DENIED,
+        names_topic=True),
+    Row(api=ApiKey.ADD_OFFSETS_TO_TXN, form="the transactional id", version=4, make=add_offsets, codes=top,
+        enough=on_transaction(WRITE), given=group_given(READ), denied=TRANSACTION_DENIED),
+    Row(api=ApiKey.ADD_OFFSETS_TO_TXN, form="the group", version=4, make=add_offsets, codes=top,
+        enough=on_group(READ), given=transaction_given(WRITE), denied=GROUP_DENIED),
+    Row(api=ApiKey.END_TXN, version=5, make=end_transaction, codes=top, enough=on_transaction(WRITE),
+        denied=TRANSACTION_DENIED),
+    Row(api=ApiKey.DESCRIBE_TRANSACTIONS, version=0, make=describe_transactions,
+        codes=of_each("transaction_states"), enough=on_transaction(DESCRIBE), denied=TRANSACTION_DENIED),
+    Row(api=ApiKey.DESCRIBE_TRANSACTIONS, form="the topics", version=0, make=describe_transactions,
+        codes=listed(lambda reply: reply.transaction_states[0].topics), enough=on_topic(DESCRIBE),
+        given=transaction_given(DESCRIBE), denied=LEFT_OUT),
+    Row(api=ApiKey.LIST_TRANSACTIONS, version=1, make=list_transactions,
+        codes=listed(lambda reply: [one.transactional_id for one in reply.transaction_states], TRANSACTION),
+        enough=on_transaction(DESCRIBE), denied=LEFT_OUT),
     Row(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, version=4, make=epoch_end, codes=of_partitions("topics"),
         enough=lambda topic: [[(TOPIC, topic, DESCRIBE)], [(CLUSTER, CLUSTER_NAME, Operation.CLUSTER_ACTION)]],
         denied=TOPIC_DENIED, names_topic=True),

@@ -22,6 +22,14 @@ from tests.support.in_process_broker import Client, InProcessBroker, in_process_
 
 SUPER, ALICE, MALLORY = (Principal("User", name) for name in ("admin", "alice", "mallory"))
 _DELETES = (ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE)
+_MADE_BY = (
+    "offset_commit the group",
+    "init_producer_id with a transactional id",
+    "add_partitions_to_txn the topic",
+)
+_LAST = (*_DELETES, ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN)
+"""They delete, or end, what the others need."""
+
 Asked = set[tuple[ResourceType, Operation]]
 
 
@@ -103,15 +111,16 @@ async def world() -> AsyncIterator[World]:
 
 
 async def a_target(made: World) -> Target:
-    """A topic, and a group with an offset in it."""
+    """A topic, a group with an offset in it, and a transaction with a partition of the topic."""
     async with made.connect(SUPER):
         pass
     name = await made.broker.create_topic("orders")
     record = made.broker.process.serving.view.topic(name)
     assert record is not None
     target = Target(name, record.topic_id)
-    (commit,) = (row for row in TABLE if row.id == "offset_commit the group")
-    assert await made.answer(SUPER, commit, target) == {0}
+    by_id = {row.id: row for row in TABLE}
+    for row_id in _MADE_BY:
+        assert await made.answer(SUPER, by_id[row_id], target) == {0}
     return target
 
 
@@ -149,8 +158,7 @@ async def test_answer_follows_the_rules(row: Row) -> None:
 
 
 async def test_super_user_passes() -> None:
-    # Those that delete what the others need come last.
-    rows = sorted(TABLE, key=lambda row: row.api in _DELETES)
+    rows = sorted(TABLE, key=lambda row: row.api in _LAST)
     async with world() as made:
         target = await a_target(made)
         everything = [(kind, "*", Operation.ALL) for kind in (ResourceType.TOPIC, ResourceType.GROUP)]
@@ -166,7 +174,7 @@ async def test_handlers_ask_for_what_their_routes_declare() -> None:
     wrong = {}
     async with world() as made:
         target = await a_target(made)
-        for route in sorted(ROUTES, key=lambda route: route.api in _DELETES):
+        for route in sorted(ROUTES, key=lambda route: route.api in _LAST):
             made.asked.clear()
             for row in [row for row in TABLE if row.api is route.api]:
                 client = Principal("User", row.id)
