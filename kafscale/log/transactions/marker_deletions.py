@@ -39,20 +39,26 @@ class MarkerDeletions:
         self._store = store
         self._retry_sec = retry_sec
         self._waiting: deque[MarkerDeletion] = deque()
+        # Not the owner's word: a task that has ended is the owner's for one more turn of the event loop.
+        self._is_running = False
         self._tasks = TaskOwner()
 
     def add(self, deletion: MarkerDeletion) -> None:
         """Delete the key soon."""
         self._waiting.append(deletion)
-        if not self._tasks:
+        if not self._is_running:
+            self._is_running = True
             self._tasks.spawn(self._run(), "marker deletions")
 
     async def _run(self) -> None:
         most = max(1, min(_MOST_AT_ONCE, self._store.max_operations // 2))
-        while self._waiting:
-            batch = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
-            while batch:
-                batch = await self._delete(batch)
+        try:
+            while self._waiting:
+                batch = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+                while batch:
+                    batch = await self._delete(batch)
+        finally:
+            self._is_running = False
 
     async def _delete(self, batch: Sequence[MarkerDeletion]) -> list[MarkerDeletion]:
         """One transaction; returns those that are to be tried again."""
