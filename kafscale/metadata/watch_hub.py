@@ -1,6 +1,6 @@
 """Hands a store's committed changes to its watchers, each with a bounded backlog."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import replace
 
 from kafscale.metadata.store import Changes, Snapshot
@@ -9,6 +9,9 @@ from kafscale.metadata.watch_backlog import MAX_BACKLOG_BYTES, WatchBacklog
 
 class WatchHub:
     """The watchers of one store. Lives on the event loop.
+
+    A broker has a watcher for each shard that it coordinates, and most changes concern none of them: those of a
+    prefix that ends with a `/` are found by the keys that changed.
 
     `read` gives the snapshot of a prefix. It is called between two calls of `publish`, so what it shows must
     be exactly what has been published.
@@ -20,6 +23,8 @@ class WatchHub:
         self._read = read
         self._max_backlog_bytes = max_backlog_bytes
         self._watchers: set[WatchBacklog] = set()
+        self._of_prefix: dict[str, set[WatchBacklog]] = {}
+        self._others: set[WatchBacklog] = set()
         self._closed = False
 
     @property
@@ -29,9 +34,16 @@ class WatchHub:
 
     def publish(self, committed: Sequence[Changes]) -> None:
         """Pass on durable changes, one entry a transaction, in order of revision."""
-        for watcher in self._watchers:
-            for changes in committed:
+        for changes in committed:
+            for watcher in self._concerned(changes):
                 watcher.add(changes)
+
+    def _concerned(self, changes: Changes) -> set[WatchBacklog]:
+        """The watchers that may want some of the changes."""
+        concerned = set(self._others)
+        for prefix in {one for change in changes.puts_and_deletes for one in _prefixes(change.key)}:
+            concerned.update(self._of_prefix.get(prefix, ()))
+        return concerned
 
     def watch(self, prefix: str) -> AsyncGenerator[Snapshot | Changes, None]:
         """The watch of a prefix, from its first step on; ends when the hub is closed."""
@@ -45,7 +57,9 @@ class WatchHub:
         self, prefix: str, wants: Callable[[str], bool]
     ) -> AsyncGenerator[Snapshot | Changes, None]:
         watcher = WatchBacklog(wants, self._max_backlog_bytes)
+        of_prefix = self._of_prefix.setdefault(prefix, set()) if prefix.endswith("/") else self._others
         self._watchers.add(watcher)
+        of_prefix.add(watcher)
         try:
             while not self._closed:
                 if watcher.needs_snapshot:
@@ -58,9 +72,20 @@ class WatchHub:
                     await watcher.woken.wait()
         finally:
             self._watchers.discard(watcher)
+            of_prefix.discard(watcher)
+            if not of_prefix and of_prefix is self._of_prefix.get(prefix):
+                del self._of_prefix[prefix]
 
     def close(self) -> None:
         """End every watch."""
         self._closed = True
         for watcher in self._watchers:
             watcher.woken.set()
+
+
+def _prefixes(key: str) -> Iterator[str]:
+    """The parts of the key that end with a `/`."""
+    end = key.find("/") + 1
+    while end:
+        yield key[:end]
+        end = key.find("/", end) + 1
