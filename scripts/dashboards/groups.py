@@ -1,4 +1,4 @@
-"""How consumer groups keep up."""
+"""How consumer groups keep up, and transactions."""
 
 from typing import Final
 
@@ -61,10 +61,44 @@ _COORDINATION: Final = Row(
     ],
 )
 
+_TRANSACTIONS: Final = Row(
+    title="Transactions",
+    panels=[
+        lines(
+            "Transactions that are open",
+            Unit.COUNT,
+            (gauge("kafscale_transactions_open", "state"), "{{state}}"),
+            stacked=True,
+        ),
+        lines(
+            "Age of the oldest",
+            Unit.SECONDS,
+            (gauge("kafscale_transactions_oldest_seconds", "state", how="max"), "{{state}}"),
+        ),
+        lines(
+            "Transactions decided",
+            Unit.PER_SECOND,
+            (total("kafscale_transactions_ended_total", "result"), "{{result}}"),
+            stacked=True,
+        ),
+        lines(
+            "Time from the decision to the last marker",
+            Unit.SECONDS,
+            *both("kafscale_transaction_completion_seconds"),
+        ),
+        lines(
+            "Transactional ids",
+            Unit.COUNT,
+            (gauge("kafscale_transactional_ids", "pod"), "{{pod}}"),
+            stacked=True,
+        ),
+    ],
+)
+
 DASHBOARD: Final = Dashboard(
     name="groups",
     title="Kafscale: consumer groups",
-    description="Lag, commits and rebalances of the consumer groups of one cluster.",
+    description="Lag, commits and rebalances of the consumer groups of one cluster, and its transactions.",
     variables=[NAMESPACE, CLUSTER, POD, _GROUP],
-    rows=[_KEEPING_UP, _COORDINATION],
+    rows=[_KEEPING_UP, _COORDINATION, _TRANSACTIONS],
 )
