@@ -56,6 +56,7 @@ from kafscale.handlers import (
     sasl_handshake,
     sync_group,
     update_features,
+    write_txn_markers,
 )
 from kafscale.handlers.needs import (
     Need,
@@ -119,6 +120,7 @@ from kafscale.protocol.api_messages import (
     SaslHandshakeRequest,
     SyncGroupRequest,
     UpdateFeaturesRequest,
+    WriteTxnMarkersRequest,
 )
 from kafscale.serving.context import Broker, Reply, RequestContext
 
@@ -315,6 +317,14 @@ ROUTES: Final = (
         group(Operation.READ),
     ),
     _cold(EndTxnRequest, 0, 5, end_txn.handle, transactional_id(Operation.WRITE)),
+    _cold(
+        WriteTxnMarkersRequest,
+        1,
+        1,
+        write_txn_markers.handle,
+        cluster(Operation.ALTER),
+        cluster(Operation.CLUSTER_ACTION, "if it is not allowed to alter the cluster"),
+    ),
     _cold(DescribeAclsRequest, 1, 3, describe_acls.handle, cluster(Operation.DESCRIBE)),
     _cold(CreateAclsRequest, 1, 3, create_acls.handle, cluster(Operation.ALTER)),
     _cold(DeleteAclsRequest, 1, 3, delete_acls.handle, cluster(Operation.ALTER)),

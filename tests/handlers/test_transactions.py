@@ -21,6 +21,8 @@ from kafka.protocol.producer import (
     EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
 from kafscale.formats.features import TRANSACTION_VERSION
@@ -335,3 +337,57 @@ async def test_a_record_that_cannot_be_read_is_refused_alone() -> None:
         await metadata.transact([], [Put(keys.transaction(ID), b"\x00\x09")])
         assert (await init(client))[0] == ErrorCode.COORDINATOR_NOT_AVAILABLE
         await begun(client, "another")
+
+
+async def write_markers(
+    client: Client, producer: Producer, topic: str, *indexes: int, commit: bool = False
+) -> list[tuple[int, int]]:
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    request = WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=producer[0],
+                producer_epoch=producer[1],
+                transaction_result=commit,
+                topics=[marker.WritableTxnMarkerTopic(name=topic, partition_indexes=list(indexes))],
+                coordinator_epoch=0,
+            )
+        ]
+    )
+    reply = await client.call(request, WriteTxnMarkersResponse, 1)
+    return [
+        (part.partition_index, part.error_code)
+        for one in reply.markers
+        for found in one.topics
+        for part in found.partitions
+    ]
+
+
+@on_uvloop
+async def test_an_operator_ends_a_transaction_in_a_partition() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        producer = await begun(client)
+        await add(client, producer, [(topic, [0])])
+        assert await produce(client, topic, producer, 11) == NONE
+        assert broker.partition(topic).last_stable_offset == 0
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        # Each is answered once, however often it is named.
+        assert await write_markers(client, producer, topic, 0, 7, 0) == [(0, NONE), (7, unknown)]
+        assert broker.partition(topic).last_stable_offset == 2
+        assert await write_markers(client, producer, topic, 0) == [(0, NONE)]
+        assert broker.partition(topic).last_stable_offset == 2
+        assert await write_markers(client, producer, "nowhere", 0) == [(0, unknown)]
+
+
+@on_uvloop
+async def test_an_operator_with_an_old_epoch_is_refused() -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        producer = await begun(client)
+        producer = await begun(client)
+        await add(client, producer, [(topic, [0])])
+        assert await produce(client, topic, producer, 11) == NONE
+        old = (producer[0], producer[1] - 1)
+        assert await write_markers(client, old, topic, 0) == [(0, ErrorCode.INVALID_PRODUCER_EPOCH)]
+        assert broker.partition(topic).last_stable_offset == 0

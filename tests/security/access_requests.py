@@ -200,6 +200,21 @@ def end_transaction(t: Target) -> Any:
     return m.EndTxnRequest(transactional_id=TRANSACTION, producer_id=0, producer_epoch=0, committed=False)
 
 
+def write_markers(t: Target) -> Any:
+    marker = m.WriteTxnMarkersRequest.WritableTxnMarker
+    return m.WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=77,
+                producer_epoch=0,
+                transaction_result=False,
+                topics=[marker.WritableTxnMarkerTopic(name=t.topic, partition_indexes=[0])],
+                coordinator_epoch=0,
+            )
+        ]
+    )
+
+
 def describe_transactions(t: Target) -> Any:
     return m.DescribeTransactionsRequest(transactional_ids=[TRANSACTION])
 

@@ -43,6 +43,7 @@ from tests.security.access_requests import (
     offset_fetch,
     produce,
     produce_in_transaction,
+    write_markers,
 )
 from tests.support import wire
 
@@ -136,6 +137,10 @@ def of_added_partitions(reply: Any) -> Collection[int]:
         for topic in reply.results_by_topic_v3_and_below
         for one in topic.results_by_partition
     ]
+
+
+def of_written_markers(reply: Any) -> Collection[int]:
+    return [one.error_code for marker in reply.markers for topic in marker.topics for one in topic.partitions]
 
 
 def top(reply: Any) -> Collection[int]:
@@ -330,6 +335,9 @@ TABLE: Final = (
         enough=on_group(READ), given=transaction_given(WRITE), denied=GROUP_DENIED),
     Row(api=ApiKey.END_TXN, version=5, make=end_transaction, codes=top, enough=on_transaction(WRITE),
         denied=TRANSACTION_DENIED),
+    Row(api=ApiKey.WRITE_TXN_MARKERS, version=1, make=write_markers, codes=of_written_markers,
+        enough=lambda topic: [[(CLUSTER, CLUSTER_NAME, ALTER)], [(CLUSTER, CLUSTER_NAME, Operation.CLUSTER_ACTION)]],
+        denied=CLUSTER_DENIED),
     Row(api=ApiKey.DESCRIBE_TRANSACTIONS, version=0, make=describe_transactions,
         codes=of_each("transaction_states"), enough=on_transaction(DESCRIBE), denied=TRANSACTION_DENIED),
     Row(api=ApiKey.DESCRIBE_TRANSACTIONS, form="the topics", version=0, make=describe_transactions,
