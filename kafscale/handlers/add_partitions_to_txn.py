@@ -85,14 +85,11 @@ async def _response(
     turns = Turns()
     for topic, indexes in wanted.items():
         own = refused.get(topic, {})
-        results.append(
-            _Topic(
-                name=topic,
-                results_by_partition=[
-                    _Partition(partition_index=index, partition_error_code=own.get(index, code))
-                    for index in sorted(indexes)
-                ],
+        of_topic = _Topic(name=topic, results_by_partition=[])
+        results.append(of_topic)
+        for index in sorted(indexes):
+            of_topic.results_by_partition.append(
+                _Partition(partition_index=index, partition_error_code=own.get(index, code))
             )
-        )
-        await turns.part_done()
+            await turns.part_done()
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results)

@@ -17,6 +17,7 @@ from kafscale.security.audit import changed
 from kafscale.serving.authorization import check_access
 from kafscale.serving.store_deadline import store_deadline
 from kafscale.tasks.concurrently import for_each
+from kafscale.tasks.in_turns import Turns, in_turns
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -38,11 +39,11 @@ async def handle(
     broker: "Broker", request: "RequestContext", message: WriteTxnMarkersRequest
 ) -> WriteTxnMarkersResponse:
     """Write each marker where the producer has something open, and answer when all are committed."""
-    wanted = list(dict.fromkeys(_wanted(message)))
+    wanted = await _wanted(message)
     try:
         _check_rights(request)
     except KafkaError as refusal:
-        return _response(wanted, [refusal.code] * len(wanted))
+        return await _response(wanted, [refusal.code] * len(wanted))
     codes = await for_each(wanted, partial(_write, broker))
     done = [
         f"producer {one.end.producer_id} in {one.topic}-{one.partition}"
@@ -50,7 +51,7 @@ async def handle(
         if code is ErrorCode.NONE
     ]
     changed(request.access.principal, request.client_host, "transaction markers written", done)
-    return _response(wanted, codes)
+    return await _response(wanted, codes)
 
 
 def _check_rights(request: "RequestContext") -> None:
@@ -59,22 +60,24 @@ def _check_rights(request: "RequestContext") -> None:
         check_access(request, Operation.CLUSTER_ACTION)
 
 
-def _wanted(message: WriteTxnMarkersRequest) -> list[_Wanted]:
-    return [
-        _Wanted(
-            EndOfTransaction(
-                producer_id=marker.producer_id,
-                producer_epoch=marker.producer_epoch,
-                coordinator_epoch=marker.coordinator_epoch,
-                is_commit=marker.transaction_result,
-            ),
-            topic.name,
-            index,
+async def _wanted(message: WriteTxnMarkersRequest) -> list[_Wanted]:
+    """Each marker once, however often it is named."""
+    wanted: dict[_Wanted, None] = {}
+    turns = Turns()
+    for marker in message.markers:
+        end = EndOfTransaction(
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            is_commit=marker.transaction_result,
         )
-        for marker in message.markers
-        for topic in marker.topics
-        for index in topic.partition_indexes
-    ]
+        await turns.part_done()
+        for topic in marker.topics:
+            await turns.part_done()
+            for index in topic.partition_indexes:
+                wanted[_Wanted(end, topic.name, index)] = None
+                await turns.part_done()
+    return list(wanted)
 
 
 async def _write(broker: "Broker", wanted: _Wanted) -> ErrorCode:
@@ -93,10 +96,10 @@ async def _write(broker: "Broker", wanted: _Wanted) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _response(wanted: Sequence[_Wanted], codes: Sequence[ErrorCode]) -> WriteTxnMarkersResponse:
+async def _response(wanted: Sequence[_Wanted], codes: Sequence[ErrorCode]) -> WriteTxnMarkersResponse:
     """One result for each producer."""
     results: dict[int, dict[str, list[_Partition]]] = {}
-    for one, code in zip(wanted, codes, strict=True):
+    async for one, code in in_turns(zip(wanted, codes, strict=True)):
         of_topic = results.setdefault(one.end.producer_id, {}).setdefault(one.topic, [])
         of_topic.append(_Partition(partition_index=one.partition, error_code=code))
     return WriteTxnMarkersResponse(

@@ -11,11 +11,13 @@ import pytest
 
 from kafscale.cluster.new_topic import NewTopic
 from kafscale.handlers import (
+    add_partitions_to_txn,
     alter_partition_reassignments,
     alter_replica_log_dirs,
     describe_topic_partitions,
     elect_leaders,
     fetch,
+    write_txn_markers,
 )
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.fetch import FetchRequest, FetchTopic
@@ -77,6 +79,22 @@ def moved() -> bytes:
     return array([text("/default") + of_directory + NO_TAGS]) + NO_TAGS
 
 
+def int64(value: int) -> bytes:
+    return struct.pack(">q", value)
+
+
+def of_many_topics() -> bytes:
+    return array(text(f"t{n}") + int32s(range(INDEXES)) + NO_TAGS for n in range(TOPICS))
+
+
+def added() -> bytes:
+    return text("id") + int64(1) + b"\x00\x00" + of_many_topics() + NO_TAGS
+
+
+def marked() -> bytes:
+    return array([int64(1) + b"\x00\x00\x00" + of_many_topics() + int32(0) + NO_TAGS]) + NO_TAGS
+
+
 def from_a_wrong_cursor() -> bytes:
     names = array(text(f"t{n}") + NO_TAGS for n in range(PARTS))
     return names + int32(2000) + b"\x01" + text("other") + int32(0) + NO_TAGS + NO_TAGS
@@ -88,6 +106,8 @@ REQUESTS: dict[str, tuple[Handle, int, int, Callable[[], bytes]]] = {
     "elections": (elect_leaders.handle, 43, 2, lambda: elected(b"\x00")),
     "illegal elections": (elect_leaders.handle, 43, 2, lambda: elected(b"\x09")),
     "log directories": (alter_replica_log_dirs.handle, 34, 2, moved),
+    "partitions of a transaction": (add_partitions_to_txn.handle, 24, 3, added),
+    "markers": (write_txn_markers.handle, 27, 1, marked),
     "wrong cursor": (describe_topic_partitions.handle, 75, 0, from_a_wrong_cursor),
 }
 

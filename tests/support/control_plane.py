@@ -79,6 +79,9 @@ class LogsStandIn:
         await asyncio.sleep(0)
         self.closed.append(name)
 
+    def partition(self, topic: str, index: int) -> None:
+        """No log is open here."""
+
     async def size_bytes(self, topic: str, index: int) -> int | None:
         if self.size_error is not None:
             raise self.size_error
