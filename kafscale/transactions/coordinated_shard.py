@@ -1,8 +1,8 @@
 """The transactional ids of one shard that this broker coordinates, as it knows them. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from kafscale.formats.transaction_record import TransactionState
+from kafscale.formats.transaction_record import TransactionRecord, TransactionState
 from kafscale.transactions.markers import PREPARING
 from kafscale.transactions.record_driver import StoredRecord
 
@@ -10,15 +10,18 @@ from kafscale.transactions.record_driver import StoredRecord
 class CoordinatedShard:
     """Records by transactional id, each as of the newest revision that was heard of.
 
-    `coordinator_epoch`: of this broker's claim. `is_loaded`: every record was read once.
+    `coordinator_epoch`: of this broker's claim. `is_loaded`: every record was read once. `ongoing`: with the time, by
+    this broker's clock, at which each transaction was seen to begin; of one that was loaded, the time in its record.
+    `now_ms`: Unix milliseconds.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, now_ms: Callable[[], int]) -> None:
         self.number = number
+        self._now_ms = now_ms
         self.coordinator_epoch = 0
         self.is_loaded = False
         self.records: dict[str, StoredRecord] = {}
-        self.ongoing: set[str] = set()
+        self.ongoing: dict[str, int] = {}
         self.ending: set[str] = set()
 
     def accept(self, transactional_id: str, stored: StoredRecord) -> bool:
@@ -27,9 +30,15 @@ class CoordinatedShard:
         if known is not None and known.mod_revision >= stored.mod_revision:
             return False
         self.records[transactional_id] = stored
-        state = None if stored.record is None else stored.record.state
-        _put(self.ongoing, transactional_id, state is TransactionState.ONGOING)
-        _put(self.ending, transactional_id, state in PREPARING)
+        record = stored.record
+        if record is None or record.state is not TransactionState.ONGOING:
+            self.ongoing.pop(transactional_id, None)
+        elif transactional_id not in self.ongoing or not _is_same(known, record):
+            self.ongoing[transactional_id] = self._now_ms() if self.is_loaded else record.started_ms
+        if record is not None and record.state in PREPARING:
+            self.ending.add(transactional_id)
+        else:
+            self.ending.discard(transactional_id)
         return True
 
     def remove(self, transactional_id: str, revision: int) -> bool:
@@ -38,7 +47,7 @@ class CoordinatedShard:
         if known is None or known.mod_revision > revision:
             return False
         del self.records[transactional_id]
-        self.ongoing.discard(transactional_id)
+        self.ongoing.pop(transactional_id, None)
         self.ending.discard(transactional_id)
         return True
 
@@ -48,8 +57,11 @@ class CoordinatedShard:
         return [one for one in gone if self.remove(one, revision)]
 
 
-def _put(members: set[str], item: str, is_member: bool) -> None:
-    if is_member:
-        members.add(item)
-    else:
-        members.discard(item)
+def _is_same(known: StoredRecord | None, record: TransactionRecord) -> bool:
+    """True if the transaction is the one that was known."""
+    before = None if known is None else known.record
+    return (
+        before is not None
+        and before.started_ms == record.started_ms
+        and (before.producer_id, before.producer_epoch) == (record.producer_id, record.producer_epoch)
+    )

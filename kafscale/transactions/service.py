@@ -56,6 +56,7 @@ class TransactionService:
             lambda shard, transactional_id: self._completer.record_changed(shard, transactional_id),
             self._shard_loaded,
             failures,
+            now_ms,
         )
         self._completer = Completer(
             store,

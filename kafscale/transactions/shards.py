@@ -42,6 +42,7 @@ class TransactionShards:
         on_record: RecordListener,
         on_loaded: Callable[[CoordinatedShard], None],
         failures: ItemFailures,
+        now_ms: Callable[[], int],
         *,
         retry_sec: float = _RETRY_SEC,
     ) -> None:
@@ -51,6 +52,7 @@ class TransactionShards:
         self._on_record = on_record
         self._on_loaded = on_loaded
         self._failures = failures
+        self._now_ms = now_ms
         self._retry_sec = retry_sec
         self._shards: dict[int, CoordinatedShard] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -73,7 +75,7 @@ class TransactionShards:
     def _reconsider(self, number: int) -> None:
         is_ours = self._view.coordinator(number) == self._broker_id and not self._is_stopping
         if is_ours and number not in self._shards:
-            shard = self._shards[number] = CoordinatedShard(number)
+            shard = self._shards[number] = CoordinatedShard(number, self._now_ms)
             self._tasks[number] = asyncio.create_task(self._follow(shard), name=f"transactions {number}")
         elif not is_ours and number in self._shards:
             self._drop(number)

@@ -29,7 +29,7 @@ from kafscale.transactions.shards import TransactionShards
 logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_SEC: Final = 1.0
-_RECHECK_AFTER_MS: Final = 5_000
+_RECHECK_INTERVAL_MS: Final = 10_000
 _AT_ONCE: Final = 32
 
 
@@ -63,6 +63,7 @@ class Upkeep:
         self._metrics = metrics
         self._failures = failures
         self._now_ms = now_ms
+        self._rechecked_ms = 0
         self._tasks = TaskOwner()
 
     def start(self) -> None:
@@ -93,9 +94,10 @@ class Upkeep:
         for shard in self._shards.all():
             over = [
                 transactional_id
-                for transactional_id in shard.ongoing
+                for transactional_id, seen_ms in shard.ongoing.items()
                 if (record := shard.records[transactional_id].record) is not None
-                and now_ms > record.started_ms + record.timeout_ms
+                # A leader may have begun it, whose clock is behind.
+                and now_ms > max(seen_ms, record.started_ms) + record.timeout_ms
             ]
             event = TimePassed(now_ms=now_ms, transaction_version=version)
             for applied in await self._apply_all(shard, over, event):
@@ -155,7 +157,7 @@ class Upkeep:
                 assert record is not None
                 ages["ending"].append(record.updated_ms)
                 self._completer.advance(shard, transactional_id)
-                if now_ms - record.updated_ms >= _RECHECK_AFTER_MS:
+                if now_ms - record.updated_ms >= _RECHECK_INTERVAL_MS:
                     waiting.append(transactional_id)
             for transactional_id in shard.ongoing:
                 record = shard.records[transactional_id].record
@@ -164,7 +166,9 @@ class Upkeep:
         for state, began in ages.items():
             self.oldest_ms[state] = min((at for at in began if at > 0), default=0)
         await self._drop_deleted()
-        await self._completer.recheck(waiting)
+        if now_ms - self._rechecked_ms >= _RECHECK_INTERVAL_MS:
+            self._rechecked_ms = now_ms
+            await self._completer.recheck(waiting)
 
     async def _drop_deleted(self) -> None:
         """Delete the marker keys of partitions whose topic is gone: no leader will."""

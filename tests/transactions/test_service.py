@@ -278,9 +278,28 @@ async def test_what_other_brokers_add_is_known_to_the_coordinator() -> None:
         leaders = asyncio.create_task(write_markers_forever(store))
         producer = await one.coordinator.init_producer_id(ID, timeout_ms=TIMEOUT_MS, expected=None)
         await other.service.participation.check(ID, *producer, partitions=PARTITIONS, adds=True)
+
+        async def is_seen() -> bool:
+            return one.coordinator.describe(ID).state is S.ONGOING
+
+        await until(is_seen)
         one.now_ms += TIMEOUT_MS + 1
         await until_state(store, S.COMPLETE_ABORT)
         leaders.cancel()
+
+
+@virtually
+async def test_a_leader_whose_clock_is_behind_shortens_no_transaction() -> None:
+    store = MemoryStore()
+    await prepared(store)
+    async with running(store) as one, running(store, broker_id=2) as other:
+        other.now_ms -= 10 * TIMEOUT_MS
+        producer = await one.coordinator.init_producer_id(ID, timeout_ms=TIMEOUT_MS, expected=None)
+        await other.service.participation.check(ID, *producer, partitions=PARTITIONS, adds=True)
+        await asyncio.sleep(30)
+        assert one.coordinator.describe(ID).state is S.ONGOING
+        one.now_ms += TIMEOUT_MS + 1
+        await until_state(store, S.PREPARE_ABORT)
 
 
 @virtually
