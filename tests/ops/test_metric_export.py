@@ -119,6 +119,11 @@ def count_groups(metrics: Metrics) -> None:
     metrics.groups.commits = 30
     metrics.groups.commit_duration.observe(0.003)
     metrics.groups.rebalance_duration.observe(4)
+    metrics.gauge(families.TRANSACTIONS_OPEN, lambda: 151, state="ongoing")
+    metrics.gauge(families.TRANSACTIONS_OLDEST, lambda: 152, state="ending")
+    metrics.gauge(families.TRANSACTIONAL_IDS, lambda: 153)
+    metrics.transactions.ended["committed"] = 154
+    metrics.transactions.completion.observe(0.2)
     metrics.gauge(families.GROUPS, lambda: 31, state="Stable")
     metrics.gauge(families.GROUPS, lambda: 32, state="Empty")
     metrics.gauge(families.GROUP_MEMBERS, lambda: 33)
@@ -201,6 +206,12 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_offset_commit_duration_seconds_sum", ()): 0.003,
         ("kafscale_group_rebalance_duration_seconds_count", ()): 1,
         ("kafscale_group_rebalance_duration_seconds_sum", ()): 4,
+        ("kafscale_transactions_open", (("state", "ongoing"),)): 151,
+        ("kafscale_transactions_oldest_seconds", (("state", "ending"),)): 152,
+        ("kafscale_transactional_ids", ()): 153,
+        ("kafscale_transactions_ended_total", (("result", "committed"),)): 154,
+        ("kafscale_transaction_completion_seconds_count", ()): 1,
+        ("kafscale_transaction_completion_seconds_sum", ()): 0.2,
         ("kafscale_groups", (("state", "Stable"),)): 31,
         ("kafscale_groups", (("state", "Empty"),)): 32,
         ("kafscale_group_members", ()): 33,

@@ -54,7 +54,7 @@ NOT_SERVED = [
     (9999, 0),
     (-1, 0),
     (-32768, -32768),
-    (int(ApiKey.PRODUCE), 10),
+    (int(ApiKey.PRODUCE), 13),
     (int(ApiKey.PRODUCE), -1),
     (int(ApiKey.FETCH), 3),
     (int(ApiKey.FETCH), 14),

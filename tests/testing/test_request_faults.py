@@ -227,7 +227,7 @@ async def test_fault_of_an_old_produce_version_is_read_by_it() -> None:
             "api='Prodce' is not an API.*did you mean Produce",
         ),
         (lambda one: one.fail("ShareFetch", "UNKNOWN_TOPIC_ID"), "api='ShareFetch' is not an API"),
-        (lambda one: one.fail("#", "UNKNOWN_TOPIC_ID"), "legal are AlterClientQuotas, .*UpdateFeatures"),
+        (lambda one: one.fail("#", "UNKNOWN_TOPIC_ID"), "legal are AddOffsetsToTxn, .*UpdateFeatures"),
         (lambda one: one.fail("AlterReplicaLogDirs", "UNKNOWN_TOPIC_ID"), "cannot be failed; legal are"),
         (
             lambda one: one.fail("Produce", "NOT_LEADER"),
