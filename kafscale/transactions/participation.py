@@ -55,7 +55,8 @@ def transaction_topics(
 class Participation:
     """Verifies and extends transactions for this broker's partitions and groups.
 
-    `known`: the record that this broker remembers as the coordinator, if it is that. `now_ms`: Unix milliseconds.
+    `known`: the record that this broker remembers as the coordinator, if it is that; `remember` is called with what
+    was stored here. `now_ms`: Unix milliseconds.
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class Participation:
         view: ClusterView,
         now_ms: Callable[[], int],
         known: Callable[[str], StoredRecord | None] = lambda transactional_id: None,
+        remember: Callable[[str, StoredRecord], None] = lambda transactional_id, stored: None,
     ) -> None:
         self._driver = driver
         self._view = view
         self._now_ms = now_ms
         self._known = known
+        self._remember = remember
 
     async def check(
         self,
@@ -127,6 +130,7 @@ class Participation:
 
     async def _ask(self, transactional_id: str, event: Add | Verify) -> Refuse | None:
         applied = await self._driver.apply(transactional_id, event, self._known(transactional_id))
+        self._remember(transactional_id, applied.after)
         return applied.result if isinstance(applied.result, Refuse) else None
 
 

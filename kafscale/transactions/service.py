@@ -81,7 +81,9 @@ class TransactionService:
             now_ms,
         )
         self._tasks = TaskOwner()
-        self.participation = Participation(self._driver, view, now_ms, self._shards.known)
+        self.participation = Participation(
+            self._driver, view, now_ms, self._shards.known, self._shards.remember
+        )
         self.coordinator = TransactionCoordinator(
             self._shards, self._driver, view, settings, metrics.transactions, now_ms
         )

@@ -163,6 +163,12 @@ class TransactionShards:
         shard = self._shards.get(keys.shard_of(transactional_id))
         return None if shard is None else shard.records.get(transactional_id)
 
+    def remember(self, transactional_id: str, stored: StoredRecord) -> None:
+        """Take in a record that was stored or read here, if this broker coordinates the transactional id."""
+        shard = self._shards.get(keys.shard_of(transactional_id))
+        if shard is not None and shard.is_loaded:
+            self.accept(shard, transactional_id, stored)
+
     def all(self) -> Iterator[CoordinatedShard]:
         """The shards that are loaded."""
         return (shard for shard in tuple(self._shards.values()) if shard.is_loaded)
