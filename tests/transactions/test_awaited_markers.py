@@ -74,7 +74,7 @@ def test_a_snapshot_shows_what_is_gone() -> None:
     assert awaited.apply(PARTITION, Snapshot(items=(), revision=7)) == ["a"]
 
 
-def test_a_read_counts_only_for_the_decision_that_it_was_made_for() -> None:
+def test_a_read_counts_only_for_its_own_decision() -> None:
     awaited, key = watched(AwaitedMarkers()), keys.partition_marker("orders", 0, 7)
     awaited.begin("a", [key], 5)
     assert awaited.keys_of("a") == (5, (key,))
