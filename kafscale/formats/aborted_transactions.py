@@ -62,11 +62,8 @@ class AbortedTransactions:
 
         As Kafka's TransactionIndex.collectAbortedTxns, it ends where all later ones begin at `end_offset` or above.
         """
-        found = []
-        for place in range(bisect_left(self._last_offsets, first_offset), len(self)):
-            if self._first_offsets[place] < end_offset:
-                found.append(self._at(place))
-            if self._stable_offsets[place] >= end_offset:
-                break
-        found.sort(key=lambda one: one.first_offset)
-        return found
+        start = bisect_left(self._last_offsets, first_offset)
+        end = bisect_left(self._stable_offsets, end_offset, lo=start) + 1
+        begins = self._first_offsets[start:end]
+        found = [place for place, begin in enumerate(begins, start) if begin < end_offset]
+        return sorted(map(self._at, found), key=lambda one: one.first_offset)
