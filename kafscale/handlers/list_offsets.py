@@ -1,8 +1,10 @@
 """ListOffsets (2), versions 0 to 7: first, next and by timestamp.
 
-v0: a list of offsets, by segment. v1: one offset with its timestamp (KIP-79). v2: isolation level, which
-changes nothing without transactions. v4: leader epochs (KIP-320). v6: flexible. v7: -3, the record with the
-largest timestamp (KIP-734).
+v0: a list of offsets, by segment. v1: one offset with its timestamp (KIP-79). v2: isolation level (KIP-98). v4:
+leader epochs (KIP-320). v6: flexible. v7: -3, the record with the largest timestamp (KIP-734).
+
+For `read_committed` the log ends at the last stable offset: as in Kafka that is the next offset, and a record by
+timestamp that lies there or above is not found, whatever lies below.
 """
 
 import logging
@@ -20,6 +22,7 @@ from kafscale.log.reading.timestamp_search import (
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import ListOffsetsRequest, ListOffsetsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.fetch import IsolationLevel
 from kafscale.serving.authorization import denied
 from kafscale.serving.named_once import named_once
 from kafscale.serving.partition_lookup import served_partition
@@ -38,7 +41,6 @@ _FIRST_VERSION_WITH_ONE_OFFSET = 1
 _FIRST_VERSION_WITH_MAX_TIMESTAMP = 7
 _NO_OFFSET = -1
 _NO_EPOCH = -1
-_NOTHING = (_NO_OFFSET, NO_TIMESTAMP)
 
 _Wanted = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -53,6 +55,7 @@ async def handle(
         ((topic.name, topic.partitions) for topic in message.topics), lambda wanted: wanted.partition_index
     )
 
+    reads_committed = message.isolation_level == IsolationLevel.READ_COMMITTED
     hidden = await denied(request, Operation.DESCRIBE, ResourceType.TOPIC, named.topics)
 
     async def answer(topic: str, wanted: _Wanted) -> _Partition:
@@ -64,7 +67,7 @@ async def handle(
             refused = _nothing(wanted)
             refused.error_code = ErrorCode.INVALID_REQUEST
             return refused
-        return await _answer(broker, request, topic, wanted)
+        return await _answer(broker, request, topic, wanted, reads_committed)
 
     topics = await named.answer_each(answer, lambda topic, answers: _Topic(name=topic, partitions=answers))
     return ListOffsetsResponse(throttle_time_ms=0, topics=topics)
@@ -81,7 +84,9 @@ def _nothing(wanted: _Wanted) -> _Partition:
     )
 
 
-async def _answer(broker: "Broker", request: "RequestContext", topic: str, wanted: _Wanted) -> _Partition:
+async def _answer(
+    broker: "Broker", request: "RequestContext", topic: str, wanted: _Wanted, reads_committed: bool
+) -> _Partition:
     answer = _nothing(wanted)
     try:
         partition = served_partition(broker, topic, wanted.partition_index, wanted.current_leader_epoch)
@@ -89,8 +94,15 @@ async def _answer(broker: "Broker", request: "RequestContext", topic: str, wante
             answer.old_style_offsets = await _old_style(broker, partition, wanted)
             return answer
         _check_timestamp(request, wanted.timestamp)
-        answer.offset, answer.timestamp = await _find(broker, partition, wanted.timestamp)
-        if answer.offset != _NO_OFFSET:
+        record = partition.record
+        end_offset = record.last_stable_offset if reads_committed else record.log_end_offset
+        if wanted.timestamp == LATEST:
+            answer.offset = end_offset
+            answer.leader_epoch = partition.record.leader_epoch
+            return answer
+        found = await _find(broker, partition, wanted.timestamp)
+        if found is not None and (found[0] < end_offset or wanted.timestamp == EARLIEST):
+            answer.offset, answer.timestamp = found
             answer.leader_epoch = epoch_of(partition.record, answer.offset)
     except KafkaError as refusal:
         answer.error_code = refusal.code
@@ -109,20 +121,13 @@ def _check_timestamp(request: "RequestContext", timestamp_ms: int) -> None:
         )
 
 
-async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Found:
-    if timestamp_ms == LATEST:
-        return await _log_end_offset(partition), NO_TIMESTAMP
+async def _find(broker: "Broker", partition: Partition, timestamp_ms: int) -> Found | None:
     if timestamp_ms == EARLIEST:
         return partition.record.log_start_offset, NO_TIMESTAMP
     async with store_deadline():
         if timestamp_ms == MAX_TIMESTAMP:
-            return await find_max_timestamp(broker.logs, partition) or _NOTHING
-        return await find_at_or_after(broker.logs, partition, timestamp_ms) or _NOTHING
-
-
-async def _log_end_offset(partition: Partition) -> int:
-    """Not below any offset that another broker has served, unless the metadata store does not answer."""
-    return partition.record.log_end_offset
+            return await find_max_timestamp(broker.logs, partition)
+        return await find_at_or_after(broker.logs, partition, timestamp_ms)
 
 
 async def _old_style(broker: "Broker", partition: Partition, wanted: _Wanted) -> list[int]:

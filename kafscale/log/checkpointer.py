@@ -130,6 +130,8 @@ class Checkpointer:
                 "forgot producers early: too many write to the partition",
                 extra={"partition": str(partition.id), "count": forgotten, "most": MOST_PRODUCERS},
             )
+        aborted = partition.aborted
+        assert aborted is not None, "they are loaded with the references"
         # Slices stay in the record: which entries of journals are needed is seen from records alone.
         named = tuple(references)
         slices = unsealed(named)
@@ -137,7 +139,7 @@ class Checkpointer:
             end_offset=slices[0].base_offset if slices else record.log_end_offset,
             segments=named[: len(named) - len(slices)],
             producers=tuple(log.producers.published()),
-            aborted=tuple(partition.aborted or ()),
+            aborted=tuple(aborted),
         )
         aborted_from = record.log_end_offset
         key = object_keys.checkpoint_key(

@@ -4,6 +4,7 @@ import asyncio
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Protocol
 
 from kafscale.cluster.topic_configs import TopicConfig
@@ -28,8 +29,8 @@ NOT_LED = -1
 class PublishListener(Protocol):
     """Waits for new records of a partition, as a fetch does."""
 
-    def grown(self, size_bytes: int) -> None:
-        """`size_bytes` more were published."""
+    def grown(self, size_bytes: int, stable_bytes: int) -> None:
+        """`size_bytes` more were published, and about `stable_bytes` are newly below the last stable offset."""
 
     def closed(self) -> None:
         """The partition is not served here any more."""
@@ -60,6 +61,7 @@ class Partition:
     __slots__ = (
         "__weakref__",
         "_listeners",
+        "_stable_end_offset",
         "aborted",
         "applied_sequence",
         "checkpoint_lock",
@@ -115,6 +117,8 @@ class Partition:
         # metadata store has shown that this log has such segments.
         self.compares_epochs = True
         self._listeners: dict[PublishListener, None] | None = None
+        # The last stable offset that listeners know of.
+        self._stable_end_offset = record.last_stable_offset
 
     @property
     def is_led(self) -> bool:
@@ -253,15 +257,33 @@ class Partition:
 
     def notify_grown(self, size_bytes: int) -> None:
         """Notify the listeners that more is published."""
-        for listener in self._take_listeners():
-            listener.grown(size_bytes)
+        before, self._stable_end_offset = self._stable_end_offset, self.record.last_stable_offset
+        listeners = self._take_listeners()
+        if listeners:
+            stable_bytes = self._stable_bytes_from(before, size_bytes)
+            for listener in listeners:
+                listener.grown(size_bytes, stable_bytes)
+
+    def _stable_bytes_from(self, offset: int, size_bytes: int) -> int:
+        """About the bytes from the offset on that are stable: of whole segments, the last of `size_bytes`."""
+        end_offset = self.record.last_stable_offset
+        if end_offset <= offset:
+            return 0
+        if self.references is None:
+            return size_bytes
+        return sum(
+            reference.size_bytes
+            for reference in takewhile(
+                lambda reference: reference.base_offset < end_offset, self.references.from_offset(offset)
+            )
+        )
 
     def notify_closed(self) -> None:
         """Notify the listeners that the partition is not served here any more."""
         for listener in self._take_listeners():
             listener.closed()
 
-    def _take_listeners(self) -> Iterable[PublishListener]:
+    def _take_listeners(self) -> tuple[PublishListener, ...]:
         return tuple(self._listeners) if self._listeners else ()
 
 

@@ -7,6 +7,7 @@ tiered storage and for replicas.
 
 import struct
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from kafscale.protocol.types import Buffer
@@ -31,6 +32,14 @@ FIRST_FLEXIBLE_VERSION: Final = 12
 FIRST_VERSION_WITH_TOPIC_IDS: Final = 13
 _FIRST_VERSION_WITH_SESSIONS = 7
 _FIRST_VERSION_WITH_RACK = 11
+
+
+class IsolationLevel(IntEnum):
+    """What a consumer sees of transactions (KIP-98): all that is published, or what is decided and not aborted."""
+
+    READ_UNCOMMITTED = 0
+    READ_COMMITTED = 1
+
 
 _INT32 = struct.Struct(">i")
 _START = struct.Struct(">iiiib")
@@ -78,6 +87,11 @@ class FetchRequest(NamedTuple):
     topics: list[FetchTopic]
     forgotten_topics: list[ForgottenTopic]
     rack_id: str
+
+    @property
+    def reads_committed(self) -> bool:
+        """True if the client sees only what is below the last stable offset."""
+        return self.isolation_level == IsolationLevel.READ_COMMITTED
 
 
 class _Cursor:
@@ -239,12 +253,19 @@ _V5_PARTITION: Final = struct.Struct(">ihqqqii")
 _V11_PARTITION: Final = struct.Struct(">ihqqqiii")
 _V12_PARTITION: Final = struct.Struct(">ihqqqBi")
 
+_V4_PARTITION_START: Final = struct.Struct(">ihqq")
+_V5_PARTITION_START: Final = struct.Struct(">ihqqq")
+_ABORTED: Final = struct.Struct(">qq")
+_FLEXIBLE_ABORTED: Final = struct.Struct(">qqB")
+
 
 class FetchedPartition(NamedTuple):
     """The answer for one partition.
 
     `records` are sent one after the other as they are; `records_size_bytes` is their length in all. From
     version 12 `diverging_epoch` is (epoch, end offset) and `current_leader` (leader id, leader epoch).
+    `aborted` are (producer id, first offset) of the aborted transactions in `records`, by first offset; they are
+    sent to `read_committed` readers only.
     """
 
     partition: int
@@ -257,6 +278,7 @@ class FetchedPartition(NamedTuple):
     preferred_read_replica: int = -1
     diverging_epoch: tuple[int, int] | None = None
     current_leader: tuple[int, int] | None = None
+    aborted: Sequence[tuple[int, int]] = ()
 
 
 class FetchedTopic(NamedTuple):
@@ -279,7 +301,7 @@ def encode_fetch_response(
 ) -> list[Buffer]:
     """Encode a whole Fetch response frame (4-byte length, header, body) as buffers to be written in order.
 
-    The list of aborted transactions is null, and empty for a `read_committed` reader, as Kafka gives it.
+    The list of aborted transactions is null unless for a `read_committed` reader, as Kafka gives it.
 
     Raises `struct.error` when a value does not fit its field.
     """
@@ -340,6 +362,8 @@ def _topic_start(topic: FetchedTopic, version: int) -> bytes:
 
 def _partition_start(partition: FetchedPartition, version: int, read_committed: bool) -> bytes:
     """Everything of a partition before the bytes of its records."""
+    if read_committed and partition.aborted:
+        return _partition_start_with_aborted(partition, version)
     index, error_code, high_watermark, last_stable_offset, log_start_offset = partition[:5]
     offsets = (high_watermark, last_stable_offset, log_start_offset)
     length = partition.records_size_bytes
@@ -353,6 +377,38 @@ def _partition_start(partition: FetchedPartition, version: int, read_committed: 
     if version >= 5:
         return _V5_PARTITION.pack(index, error_code, *offsets, aborted, length)
     return _V4_PARTITION.pack(index, error_code, *offsets[:2], aborted, length)
+
+
+def _partition_start_with_aborted(partition: FetchedPartition, version: int) -> bytes:
+    """The same for a partition with aborted transactions: few have any."""
+    offsets = (partition.high_watermark, partition.last_stable_offset, partition.log_start_offset)
+    index_and_error = (partition.partition, partition.error_code)
+    preferred = _INT32.pack(partition.preferred_read_replica)
+    aborted, length = partition.aborted, partition.records_size_bytes
+    if version >= FIRST_FLEXIBLE_VERSION:
+        pack = _FLEXIBLE_ABORTED.pack
+        return b"".join(
+            (
+                _V5_PARTITION_START.pack(*index_and_error, *offsets),
+                uvarint(len(aborted) + 1),
+                *(pack(producer_id, first_offset, 0) for producer_id, first_offset in aborted),
+                preferred,
+                uvarint(length + 1),
+            )
+        )
+    if version >= 5:
+        start = _V5_PARTITION_START.pack(*index_and_error, *offsets)
+    else:
+        start = _V4_PARTITION_START.pack(*index_and_error, *offsets[:2])
+    return b"".join(
+        (
+            start,
+            _INT32.pack(len(aborted)),
+            *(_ABORTED.pack(producer_id, first_offset) for producer_id, first_offset in aborted),
+            preferred if version >= _FIRST_VERSION_WITH_RACK else b"",
+            _INT32.pack(length),
+        )
+    )
 
 
 def _partition_tags(partition: FetchedPartition) -> bytes:

@@ -41,7 +41,7 @@ class FetchLoads:
         """Load up to so many bytes of each partition. A failure becomes the `load_error_code` of its fetch.
 
         When merges replaced all of it before the caller could read it, it is loaded again: an answer without any
-        records below the high watermark would be early. The caller reads before it awaits anything.
+        records below the end offset would be early. The caller reads before it awaits anything.
         """
         for _ in range(_PLANS):
             await gather_all(self._load(*plan, notes) for plan in planned)
@@ -52,7 +52,9 @@ class FetchLoads:
         if fetch.error_code or fetch.load_error_code or partition.references is None:
             return False
         ours = self._by_partition.get(partition.number, ())
-        return not self._broker.logs.reader.has_first(partition, fetch.wanted.fetch_offset, ours)
+        return not self._broker.logs.reader.has_first(
+            partition, fetch.wanted.fetch_offset, ours, fetch.stable_end
+        )
 
     async def _load(
         self, fetch: PartitionFetch, partition: Partition, max_bytes: int, notes: LoadNotes
@@ -88,7 +90,7 @@ class FetchLoads:
 
         for attempts_left in range(_PLANS, 0, -1):
             await logs.load(partition)
-            cached, missing = logs.reader.plan(partition, offset, max_bytes)
+            cached, missing = logs.reader.plan(partition, offset, max_bytes, fetch.stable_end)
             notes.segments_cached += len(cached)
             notes.segments_missing += len(missing)
             # Held, so that arriving segments do not evict them.

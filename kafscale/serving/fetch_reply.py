@@ -21,15 +21,13 @@ from kafscale.protocol.types import Buffer
 from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.decompression import REPLY_MAX_BYTES
 from kafscale.serving.fetch_times import FetchTimes
-from kafscale.serving.partition_fetch import PartitionFetch, TopicFetch
+from kafscale.serving.partition_fetch import NO_OFFSET, PartitionFetch, TopicFetch
 from kafscale.serving.reply_reads import ReplyReads
 from kafscale.tasks.in_turns import PARTS_PER_TURN
 
 logger = logging.getLogger(__name__)
 
 _NO_SESSION: Final = 0
-_NO_OFFSET: Final = -1
-_READ_COMMITTED: Final = 1
 
 COPIED_MAX_BYTES: Final = 64 * 1024
 """While slow clients keep much memory, a reply is small and a copy: it keeps no segment's memory from other use."""
@@ -132,7 +130,7 @@ class FetchReply:
         if partition.references is None:
             fetch.error_code = fetch.load_error_code
             return Read()
-        if fetch.wanted.fetch_offset >= partition.high_watermark or (remaining <= 0 and not at_least_one):
+        if fetch.wanted.fetch_offset >= fetch.end_offset or (remaining <= 0 and not at_least_one):
             return Read()
         try:
             read = self._broker.logs.reader.read(
@@ -141,6 +139,7 @@ class FetchReply:
                 min(fetch.wanted.partition_max_bytes, remaining),
                 at_least_one,
                 loaded.get(partition.number, ()),
+                fetch.stable_end,
             )
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})
@@ -181,7 +180,7 @@ class FetchReply:
             ErrorCode.NONE,
             _NO_SESSION,
             topics,
-            read_committed=self._fetch.isolation_level == _READ_COMMITTED,
+            read_committed=self._fetch.reads_committed,
         )
         self._replied = True
         self._reply.times = self._times
@@ -220,15 +219,26 @@ def _with(answer: FetchedPartition, read: Read) -> FetchedPartition:
 def _answer(fetch: PartitionFetch, read: Read) -> FetchedPartition:
     index = fetch.wanted.partition
     if fetch.partition is None or fetch.error_code:
-        return FetchedPartition(index, fetch.error_code, _NO_OFFSET, _NO_OFFSET, _NO_OFFSET)
+        return FetchedPartition(index, fetch.error_code, NO_OFFSET, NO_OFFSET, NO_OFFSET)
     record = fetch.partition.record
+    stable_offset = record.last_stable_offset if record.transactions.open else record.log_end_offset
     return FetchedPartition(
         index,
         ErrorCode.NONE,
         record.log_end_offset,
-        record.log_end_offset,
+        stable_offset,
         record.log_start_offset,
         read.views,
         read.size_bytes,
         preferred_read_replica=fetch.preferred_read_replica,
+        aborted=_aborted(fetch, read) if fetch.reads_committed and read.size_bytes else (),
     )
+
+
+def _aborted(fetch: PartitionFetch, read: Read) -> Sequence[tuple[int, int]]:
+    """The aborted transactions with records or a marker among those read."""
+    partition = fetch.partition
+    assert partition is not None
+    assert partition.aborted is not None, "they are loaded with the references"
+    between = partition.aborted.between(fetch.wanted.fetch_offset, min(read.next_offset, fetch.end_offset))
+    return [(one.producer_id, one.first_offset) for one in between]

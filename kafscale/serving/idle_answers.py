@@ -41,8 +41,8 @@ _states_and_leadership: Final = attrgetter("revision", "record.log_end_offset", 
 class IdleAnswer:
     """One request's answer. Immutable; `IdleAnswers.is_current` says whether it is still valid.
 
-    A partition's revision and its end stand for its record, which may be large: records are published without a
-    new revision, and everything else changes with one.
+    A partition's revision and its end stand for its record, which may be large: records, and the markers that move
+    the last stable offset, are published without a new revision, and everything else changes with one.
     """
 
     __slots__ = (
@@ -56,6 +56,7 @@ class IdleAnswer:
         "max_wait_ms",
         "min_bytes",
         "partitions",
+        "reads_committed",
         "topics",
     )
 
@@ -65,6 +66,7 @@ class IdleAnswer:
         self.asked = asked
         self.max_wait_ms = fetch.max_wait_ms
         self.min_bytes = fetch.min_bytes
+        self.reads_committed = fetch.reads_committed
         self.partitions = partitions
         self.topics = frozenset([partition.id.topic for partition in partitions])
         self.changes = changes
@@ -173,6 +175,6 @@ def _is_idle(fetch: PartitionFetch) -> bool:
         partition is not None
         and not fetch.error_code
         and fetch.preferred_read_replica == NO_BROKER
-        and wanted.fetch_offset == partition.record.log_end_offset
+        and fetch.end_offset <= wanted.fetch_offset <= partition.record.log_end_offset
         and wanted.current_leader_epoch in (NO_EPOCH, partition.record.leader_epoch)
     )

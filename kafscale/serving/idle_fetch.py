@@ -61,11 +61,11 @@ class IdleFetch:
 
     # --- notifications of partitions
 
-    def grown(self, size_bytes: int) -> None:
+    def grown(self, size_bytes: int, stable_bytes: int) -> None:
         """More was published in one of the partitions."""
         if self._ended:
             return
-        self._available_bytes += size_bytes
+        self._available_bytes += stable_bytes if self._answer.reads_committed else size_bytes
         if self._available_bytes >= self._answer.min_bytes:
             self._decode_and_reply()
 

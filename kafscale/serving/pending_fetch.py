@@ -48,6 +48,10 @@ class PendingFetch:
         self._topics = topics
         self._reply = reply
         self._partitions = [partition for topic in topics for partition in topic.partitions]
+        self._reads_committed = fetch.reads_committed
+        if self._reads_committed:
+            for partition in self._partitions:
+                partition.reads_committed = True
         self._times = FetchTimes(broker.metrics.fetch_stages, request)
         self._available_bytes = 0
         self.deadline_ms: int | None = None
@@ -163,9 +167,9 @@ class PendingFetch:
 
     # --- notifications of partitions and deadlines
 
-    def grown(self, size_bytes: int) -> None:
+    def grown(self, size_bytes: int, stable_bytes: int) -> None:
         """More was published in one of the partitions."""
-        self._available_bytes += size_bytes
+        self._available_bytes += stable_bytes if self._reads_committed else size_bytes
         if self._available_bytes >= self._fetch.min_bytes:
             self._complete()
 
@@ -249,14 +253,17 @@ class PendingFetch:
             if fetch.partition is not None
             and not fetch.error_code
             and fetch.preferred_read_replica == NO_BROKER
-            and fetch.wanted.fetch_offset < fetch.partition.high_watermark
+            and fetch.wanted.fetch_offset < fetch.end_offset
         ]
 
     def _all_in_memory(self, max_bytes: int) -> bool:
         has = self._broker.logs.reader.has
         for fetch, partition in self._readable():
             if partition.references is None or not has(
-                partition, fetch.wanted.fetch_offset, min(fetch.wanted.partition_max_bytes, max_bytes)
+                partition,
+                fetch.wanted.fetch_offset,
+                min(fetch.wanted.partition_max_bytes, max_bytes),
+                fetch.stable_end,
             ):
                 return False
         return True

@@ -1,6 +1,7 @@
 """Whatever happens to a broker: an idle consumer gets the bytes that a broker without memory of it would send."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +21,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord
 from kafscale.metadata.store import Delete, Put
+from tests.log.outcome import RefusedError
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.fetch_twins import PARTITIONS, TOPIC, VERSIONS, Recorded, Twins, body_of
@@ -27,11 +29,14 @@ from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
 from tests.support.topics import create_topics_request
+from tests.support.transactions import Writer
+
+PRODUCER_ID = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """Asks for partitions from their ends on (and a step from there)."""
+    """Asks for partitions from the ends that it sees on (and a step from there)."""
 
     at_reader: bool
     version: int
@@ -68,7 +73,17 @@ CONSUMERS = st.builds(
     rack=st.sampled_from(["", "", "a", "b", "c"]),
     isolation=st.sampled_from([0, 1]),
 )
-EVENTS = ["", "produce", "delete records", "delete topic", "led elsewhere", "lost", "broker"]
+EVENTS = [
+    "",
+    "produce",
+    "transaction",
+    "marker",
+    "delete records",
+    "delete topic",
+    "led elsewhere",
+    "lost",
+    "broker",
+]
 POLLS = st.builds(
     Poll,
     st.integers(0, 1),
@@ -114,7 +129,10 @@ class History:
         logs, ends = twin.broker.process.serving.logs, {}
         for index, step in consumer.steps.items():
             partition = logs.readable(TOPIC, index)
-            ends[index] = max(0, (partition.record.log_end_offset if partition else 0) + step)
+            end = 0
+            if partition is not None:
+                end = partition.last_stable_offset if consumer.isolation else partition.high_watermark
+            ends[index] = max(0, end + step)
         request = wire.fetch_request(TOPIC, ends, max_wait_ms=5, min_bytes=consumer.min_bytes)
         request.rack_id, request.isolation_level = consumer.rack, consumer.isolation
         for one in request.topics[0].partitions:
@@ -129,6 +147,8 @@ class History:
             case "produce":
                 async with self._leading(index).broker.connect() as client:
                     await client.produce(TOPIC, index, wire.batch([bytes(40)]))
+            case "transaction" | "marker":
+                await self._transact(index, ends=what == "marker")
             case "delete records":
                 one = DeleteRecordsRequest.DeleteRecordsTopic.DeleteRecordsPartition(index, offset=-1)
                 topic = DeleteRecordsRequest.DeleteRecordsTopic(name=TOPIC, partitions=[one])
@@ -151,6 +171,21 @@ class History:
                     partition.leadership.apply(Event.RESIGN)  # As when it is handed over.
             case "broker":
                 await self._broker_comes_or_goes()
+
+    async def _transact(self, index: int, *, ends: bool) -> None:
+        """More records of a transaction, or its end if one is open."""
+        logs = self._leading(index).broker.process.serving.logs
+        partition = logs.partition(TOPIC, index)
+        log = None if partition is None or not partition.is_led else logs.open_now(partition)
+        if partition is None or log is None:
+            return
+        known = log.producers.newest_sequence(PRODUCER_ID)
+        write = Writer(logs, partition, {PRODUCER_ID: known[1] + 1} if known else {})
+        with suppress(RefusedError):
+            if not ends:
+                await write.append(PRODUCER_ID, [bytes(40)])
+            elif PRODUCER_ID in log.producers.open_transactions:
+                await write.abort(PRODUCER_ID)
 
     async def _broker_comes_or_goes(self) -> None:
         key, self.has_third_broker = keys.broker(7), not self.has_third_broker

@@ -138,7 +138,13 @@ class Reading:
         self.reader = LogReader(self.loader, cache_bytes, read_ahead_segments, self.pool, self.metrics)
         self.partition = partition_of(log.record)
 
-    async def fetch(self, offset: int, max_bytes: int = MIB, partition: Partition | None = None) -> bytes:
+    async def fetch(
+        self,
+        offset: int,
+        max_bytes: int = MIB,
+        partition: Partition | None = None,
+        end_offset: int | None = None,
+    ) -> bytes:
         """The result of a fetch: whole batches from the one with `offset` on. Raises what the first load raises."""
         partition = partition or self.partition
         loaded: list[CachedSegment] = []
@@ -146,11 +152,11 @@ class Reading:
         async def load(reference: SegmentReference, at: int) -> None:
             loaded.append(await self.reader.load(partition, reference, at))
 
-        cached, wanted = self.reader.plan(partition, offset, max_bytes)
+        cached, wanted = self.reader.plan(partition, offset, max_bytes, end_offset)
         loaded.extend(segment.hold() for segment in cached)
         problems = await asyncio.gather(*(load(*one) for one in wanted), return_exceptions=True)
         try:
-            read = self.reader.read(partition, offset, max_bytes, True, loaded)
+            read = self.reader.read(partition, offset, max_bytes, True, loaded, end_offset)
             found = b"".join(read.views)
             read.release()
         finally:

@@ -46,7 +46,7 @@ class Listener:
     def __init__(self) -> None:
         self.heard: list[int | str] = []
 
-    def grown(self, size_bytes: int) -> None:
+    def grown(self, size_bytes: int, stable_bytes: int) -> None:
         self.heard.append(size_bytes)
 
     def closed(self) -> None:

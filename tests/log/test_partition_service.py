@@ -290,7 +290,7 @@ async def test_a_claim_ends_although_its_election_meets_a_defect(cluster: Cluste
     assert followed is not None
 
     class Reader:
-        def grown(self, size_bytes: int) -> None:
+        def grown(self, size_bytes: int, stable_bytes: int) -> None:
             pass
 
         def closed(self) -> None:

@@ -112,6 +112,7 @@ def fetched_partitions(draw: st.DrawFn) -> FetchedPartition:
         draw(INT32),
         draw(st.none() | st.tuples(INT32, INT64)),
         draw(st.none() | st.tuples(INT32, INT32)),
+        draw(st.lists(st.tuples(INT64, INT64), max_size=3) | st.just([(7, 1 << 40)] * 200)),
     )
 
 
@@ -179,7 +180,11 @@ def assert_same_partition(
     assert received.high_watermark == partition.high_watermark
     assert received.last_stable_offset == partition.last_stable_offset
     assert received.records == b"".join(partition.records)
-    assert received.aborted_transactions == (() if read_committed else None)
+    if read_committed:
+        found = [(one.producer_id, one.first_offset) for one in received.aborted_transactions]
+        assert found == partition.aborted
+    else:
+        assert received.aborted_transactions is None
     if version >= 5:
         assert received.log_start_offset == partition.log_start_offset
     if version >= 11:
@@ -191,7 +196,10 @@ def assert_same_partition(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_response_equals_that_of_kafka_python_byte_for_byte(version: int) -> None:
+@pytest.mark.parametrize("aborted", [None, [], [(9, 1 << 33), (1 << 40, 5)]])
+def test_a_response_equals_that_of_kafka_python_byte_for_byte(
+    version: int, aborted: list[tuple[int, int]] | None
+) -> None:
     topic_class = KafkaPythonResponse.FetchableTopicResponse
     theirs = KafkaPythonResponse(
         version=version,
@@ -211,7 +219,14 @@ def test_a_response_equals_that_of_kafka_python_byte_for_byte(version: int) -> N
                         high_watermark=1 << 40,
                         last_stable_offset=(1 << 40) - 1,
                         log_start_offset=2,
-                        aborted_transactions=None,
+                        aborted_transactions=None
+                        if aborted is None
+                        else [
+                            topic_class.PartitionData.AbortedTransaction(
+                                version=version, producer_id=producer_id, first_offset=first_offset
+                            )
+                            for producer_id, first_offset in aborted
+                        ],
                         preferred_read_replica=-1,
                         records=b"abcdef",
                     )
@@ -221,9 +236,11 @@ def test_a_response_equals_that_of_kafka_python_byte_for_byte(version: int) -> N
     )
     theirs.with_header(correlation_id=4)
     parts = [memoryview(b"abc"), memoryview(b"def")]
-    partition = FetchedPartition(3, 0, 1 << 40, (1 << 40) - 1, 2, parts, 6)
+    partition = FetchedPartition(3, 0, 1 << 40, (1 << 40) - 1, 2, parts, 6, aborted=aborted or ())
     topics = [FetchedTopic("orders", TOPIC_ID.bytes, [partition])]
-    ours = encode_fetch_response(4, version, 0, 6, topics, throttle_time_ms=5)
+    ours = encode_fetch_response(
+        4, version, 0, 6, topics, throttle_time_ms=5, read_committed=aborted is not None
+    )
     assert b"".join(ours) == bytes(theirs.encode(header=True, framed=True))
 
 

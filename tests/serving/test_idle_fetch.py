@@ -20,6 +20,7 @@ from tests.support import wire
 from tests.support.fetch_twins import PARTITIONS, TOPIC, VERSIONS, Twins, body_of, fetch_body
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.transactions import committed_request, writer
 
 LONG_MS = 60_000
 
@@ -94,6 +95,25 @@ async def test_min_bytes_of_an_idle_consumer_counts_all_publications() -> None:
         await producer.produce(TOPIC, 1, wire.batch([bytes(900)]))
         await until(lambda: waiting.frame is not None, "both records")
         assert len(waiting.frame or b"") > 1600
+
+
+@on_uvloop
+async def test_an_idle_committed_consumer_waits_for_the_marker() -> None:
+    async with twins() as twin:
+        write = writer(twin.broker, TOPIC)
+        await write.append(7, [b"open"])
+        body = body_of(committed_request(TOPIC, {0: 0}, max_wait_ms=50), 11)
+        first = await twin.poll(body, 11)
+        twin.deadlines.tick()
+        waiting = twin.ask(twin.fast, body, 11)
+        assert twin.answers.found == 1
+        await write.append(7, [b"more"])
+        assert waiting.frame is None
+        await write.abort(7)
+        await until(lambda: waiting.frame is not None, "the aborted transaction")
+        assert len(waiting.frame or b"") > len(first.frame or b"") + 100
+        again = twin.ask(twin.slow, body, 11)
+        assert again.answer == waiting.answer
 
 
 @on_uvloop

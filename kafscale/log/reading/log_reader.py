@@ -156,32 +156,42 @@ class LogReader:
 
     # --- from memory
 
-    def has(self, partition: Partition, offset: int, max_bytes: int) -> bool:
+    def has(self, partition: Partition, offset: int, max_bytes: int, end_offset: int | None = None) -> bool:
         """True if everything that `read` would want is in memory."""
         assert partition.references is not None
         number, get = partition.number, self.cache.get
         planned_bytes = 0
         for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
+            if end_offset is not None and reference.base_offset >= end_offset:
+                break
             if get((number, reference.base_offset, reference.object_key)) is None:
                 return not self.plan(
-                    partition, max(offset, reference.base_offset), max_bytes - planned_bytes
+                    partition, max(offset, reference.base_offset), max_bytes - planned_bytes, end_offset
                 )[1]
             planned_bytes += reference.size_bytes
             if planned_bytes >= max_bytes:
                 break
         return True
 
-    def has_first(self, partition: Partition, offset: int, loaded: Sequence[CachedSegment]) -> bool:
+    def has_first(
+        self,
+        partition: Partition,
+        offset: int,
+        loaded: Sequence[CachedSegment],
+        end_offset: int | None = None,
+    ) -> bool:
         """True if what `read` would want first is in memory or among `loaded`, or if nothing is wanted."""
         assert partition.references is not None
         reference = next(iter(partition.references.from_offset(offset)), None)
         if reference is None:
             return True
         first = max(offset, reference.base_offset)
+        if end_offset is not None and first >= end_offset:
+            return True
         return self._in_memory(segment_key(partition, reference), first, _by_segment(loaded)) is not None
 
     def plan(
-        self, partition: Partition, offset: int, max_bytes: int
+        self, partition: Partition, offset: int, max_bytes: int, end_offset: int | None = None
     ) -> tuple[list[CachedSegment], list[Missing]]:
         """The units that `read` would want, in memory and missing: up to `max_bytes`, at least one.
 
@@ -191,6 +201,8 @@ class LogReader:
         missing: list[Missing] = []
         planned_bytes = 0
         for unit in islice(self._units_from(partition, offset), MAX_SEGMENTS_PER_READ):
+            if end_offset is not None and unit.offset >= end_offset:
+                break
             if unit.cached is None:
                 missing.append(Missing(unit.reference, unit.offset))
             else:
@@ -237,17 +249,22 @@ class LogReader:
         max_bytes: int,
         at_least_one: bool,
         loaded: Sequence[CachedSegment] = (),
+        end_offset: int | None = None,
     ) -> Read:
         """Batches from the one with `offset` on, up to `max_bytes`, as far as they are in memory.
 
         With `at_least_one` the first batch is returned even if it is larger. `loaded` are segments that the caller
-        holds although the cache may have evicted them.
+        holds although the cache may have evicted them. No batch with `end_offset` or above is returned.
         """
         assert partition.references is not None
         number, at_hand = partition.number, _by_segment(loaded) if loaded else None
         result, size_bytes = Read(), 0
         for reference in islice(partition.references.from_offset(offset), MAX_SEGMENTS_PER_READ):
             base_offset, last_offset = reference.base_offset, reference.last_offset
+            if end_offset is not None:
+                if base_offset >= end_offset:
+                    break
+                last_offset = min(last_offset, end_offset - 1)
             if offset < base_offset:
                 if offset >= partition.record.log_start_offset:
                     _log_gap(partition, offset, base_offset)
@@ -260,11 +277,14 @@ class LogReader:
                     return self._finished(partition, result)
                 start = segment.position_of(offset)
                 end = segment.limit(start, max_bytes - size_bytes, at_least_one and not size_bytes)
+                if end_offset is not None and segment.next_offset > end_offset:
+                    end = min(end, segment.position_of(end_offset))
                 if end > start:
                     result.segments.append(segment.hold())
                     result.views.extend(segment.slices(start, end))
                     result.size_bytes = size_bytes = size_bytes + end - start
-                    result.record_count += segment.offset_at(end) - segment.offset_at(start)
+                    result.next_offset = segment.offset_at(end)
+                    result.record_count += result.next_offset - segment.offset_at(start)
                 if end < segment.end or size_bytes >= max_bytes:
                     return self._finished(partition, result)
                 offset = segment.next_offset

@@ -10,12 +10,14 @@ from kafscale.log.reading.reply_memory import ReplyMemory
 class Read:
     """Whole batches of one partition, as views. `segments` are held: release them when the views are gone.
 
-    `is_missing`: it is empty because the segment with the offset is not in memory.
+    `is_missing`: it is empty because the segment with the offset is not in memory. `next_offset`: the one after the
+    last batch.
     """
 
     views: list[memoryview] = field(default_factory=list)
     size_bytes: int = 0
     record_count: int = 0
+    next_offset: int = 0
     segments: list[CachedSegment] = field(default_factory=list)
     is_missing: bool = False
     reply_memory: ReplyMemory | None = None

@@ -107,6 +107,33 @@ async def test_one_fetch_takes_records_of_so_many_segments_and_no_more(
         assert await made.fetch(0) == b"".join(log.batches_from(0)[:14])
 
 
+@pytest.mark.parametrize("segments", [small_segments(8), [large_segment(20)]])
+async def test_nothing_is_read_from_the_end_offset_on(segments: Sequence[StoredSegmentFile]) -> None:
+    """Neither planned nor returned, from segments and from chunks of one, with and without what is in memory."""
+    async with reading(segments, sizes=IN_CHUNKS) as (log, _, made):
+        for end_offset in range(2, 33, 2):
+            for offset in range(end_offset + 3):
+                wanted = [
+                    batch
+                    for batch, header in zip(
+                        (one for segment in segments for one in segment.batches), log.headers(), strict=True
+                    )
+                    if header.last_offset >= offset and header.base_offset < end_offset
+                ]
+                assert await made.fetch(offset, end_offset=end_offset) == b"".join(wanted)
+                assert made.reader.has(made.partition, offset, MIB, end_offset)
+                assert made.reader.has_first(made.partition, offset, (), end_offset)
+
+
+async def test_a_read_below_an_end_offset_loads_nothing_above() -> None:
+    async with reading(small_segments(8)) as (_, objects, made):
+        await made.fetch(0, end_offset=6)
+        assert gets(objects, "*.kfs") == 2
+    async with reading([large_segment(40)], sizes=IN_CHUNKS) as (_, objects, made):
+        await made.fetch(0, end_offset=6)
+        assert gets(objects, "*.kfs") == 1
+
+
 async def test_cached_records_are_served_however_small_the_cache_is() -> None:
     segments = small_segments(6)
     one = segments[0].reference.size_bytes + 3 * KIB
