@@ -85,16 +85,17 @@ class _Producer:
 def joined(records: Iterable[ProducerRecord]) -> list[ProducerRecord]:
     """One record for each producer, of several: of the newest epoch, with the newest batches of all.
 
-    The record of a partition may have only what a producer wrote since the checkpoint, which has the rest.
-    `records`: the older ones first.
+    The record of a partition may have only what a producer wrote since the checkpoint, which has the rest; also a
+    marker alone, which has no sequence numbers: those of its epoch go on. `records`: the older ones first.
     """
     newest: dict[int, ProducerRecord] = {}
     for record in records:
         known = newest.get(record.producer_id)
         if known is not None and known.producer_epoch == record.producer_epoch:
-            first = record.batches[0].base_offset
+            fresh = tuple(batch for batch in record.batches if batch.first_sequence != NO_SEQUENCE)
+            first = fresh[0].base_offset if fresh else known.batches[-1].base_offset + 1
             earlier = tuple(batch for batch in known.batches if batch.base_offset < first)
-            record = replace(record, batches=with_batches(earlier, record.batches))
+            record = replace(record, batches=with_batches(earlier, fresh))
         newest[record.producer_id] = record
     return list(newest.values())
 

@@ -7,6 +7,7 @@ from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log import producer_state
 from kafscale.log.producer_state import PendingBatch, ProducerStates
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.record_batch import NO_SEQUENCE
 
 PRODUCER = 42
 
@@ -165,3 +166,24 @@ def test_most_recent_of_too_many_stored_producers_are_kept(monkeypatch: pytest.M
     of_record = [stored(2, 60)]
     kept = [record.producer_id for record in ProducerStates([*of_checkpoint, *of_record]).published()]
     assert kept == [4, 1, 2]
+
+
+def test_a_stored_marker_alone_does_not_end_the_sequence() -> None:
+    """A checkpoint has the producer, and the record only what came since: the marker of its transaction."""
+
+    def stored(epoch: int, timestamp_ms: int, *batches: ProducerBatch) -> ProducerRecord:
+        return ProducerRecord(
+            producer_id=PRODUCER, producer_epoch=epoch, last_timestamp_ms=timestamp_ms, batches=batches
+        )
+
+    marker = ProducerBatch(NO_SEQUENCE, NO_SEQUENCE, 20)
+    checkpoint = stored(3, 1000, ProducerBatch(0, 4, 10))
+    states = ProducerStates([checkpoint, stored(3, 2000, marker)])
+    assert states.newest_sequence(PRODUCER) == (3, 4)
+    assert states.check(PRODUCER, 3, 5, 6) is ErrorCode.NONE
+    assert states.check(PRODUCER, 3, 0, 4) == ProducerBatch(0, 4, 10)
+    assert states.records([PRODUCER])[0].last_timestamp_ms == 2000
+    after = stored(3, 3000, marker, ProducerBatch(5, 6, 21))
+    assert ProducerStates([checkpoint, after]).check(PRODUCER, 3, 7, 7) is ErrorCode.NONE
+    in_a_new_epoch = ProducerStates([checkpoint, stored(4, 2000, marker)])
+    assert in_a_new_epoch.check(PRODUCER, 4, 0, 0) is ErrorCode.NONE
