@@ -21,11 +21,12 @@ NOW_MS = 1_700_000_000_000
 
 @dataclass
 class Writer:
-    """Writes to one partition for many producers, whose next sequence numbers it knows."""
+    """Writes to one partition for many producers, whose epochs and next sequence numbers it knows."""
 
     logs: LogManager
     partition: Partition
     sequences: dict[int, int] = field(default_factory=dict)
+    epochs: dict[int, int] = field(default_factory=dict)
 
     async def append(
         self,
@@ -44,7 +45,7 @@ class Writer:
                 records_of(values, timestamp_ms=timestamp_ms),
                 codec=codec,
                 producer_id=producer_id,
-                producer_epoch=0,
+                producer_epoch=self.epochs.get(producer_id, 0),
                 base_sequence=sequence,
                 is_transactional=is_transactional,
             )
@@ -53,10 +54,15 @@ class Writer:
         self.logs.append(self.partition, batch, read_header(batch, 0), timestamp_ms, outcome)
         return await asyncio.wait_for(outcome.told, PATIENCE_SEC)
 
-    async def end(self, producer_id: int, *, commits: bool, timestamp_ms: int = NOW_MS) -> int:
-        """Write the marker; returns its offset once it is published."""
+    async def end(
+        self, producer_id: int, *, commits: bool, bumps: bool = False, timestamp_ms: int = NOW_MS
+    ) -> int:
+        """Write the marker; returns its offset once it is published. `bumps`: in a new epoch (KIP-890)."""
         outcome = Outcome(asyncio.get_running_loop().create_future())
-        end = EndOfTransaction(producer_id, 0, 0, commits)
+        if bumps:
+            self.epochs[producer_id] = self.epochs.get(producer_id, 0) + 1
+            self.sequences[producer_id] = 0
+        end = EndOfTransaction(producer_id, self.epochs.get(producer_id, 0), 0, commits)
         self.logs.append_marker(self.partition, end, timestamp_ms, outcome)
         return await asyncio.wait_for(outcome.told, PATIENCE_SEC)
 
