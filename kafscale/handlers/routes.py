@@ -29,6 +29,7 @@ from kafscale.handlers import (
     describe_configs,
     describe_groups,
     describe_log_dirs,
+    describe_producers,
     describe_topic_partitions,
     describe_transactions,
     describe_user_scram_credentials,
@@ -93,6 +94,7 @@ from kafscale.protocol.api_messages import (
     DescribeConfigsRequest,
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
+    DescribeProducersRequest,
     DescribeTopicPartitionsRequest,
     DescribeTransactionsRequest,
     DescribeUserScramCredentialsRequest,
@@ -396,6 +398,7 @@ ROUTES: Final = (
         describe_cluster.handle,
         cluster(Operation.DESCRIBE, "for the authorized operations of the cluster"),
     ),
+    _cold(DescribeProducersRequest, 0, 0, describe_producers.handle, topic(Operation.READ)),
     _cold(
         ListConfigResourcesRequest, 0, 1, list_config_resources.handle, cluster(Operation.DESCRIBE_CONFIGS)
     ),

@@ -1,14 +1,15 @@
 """Requests that name tens of thousands of things: others are served in between, and each thing is answered once."""
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from kafscale.protocol.api_keys import ApiKey
-from tests.support import wire
+from tests.support import flexible_body, wire
 from tests.support.broker import KafscaleBroker, running_broker
+from tests.support.flexible_body import NO_TAGS
 from tests.support.hand_made import array, frame, repeated, string
 from tests.support.nightly import nightly_but
 from tests.support.watcher import GIVE_UP_SEC, TOPIC, watching
@@ -40,6 +41,11 @@ def delete_records(partitions: bytes) -> bytes:
     return frame(ApiKey.DELETE_RECORDS, 0, array([string(TOPIC) + partitions]) + struct.pack(">i", 30_000))
 
 
+def describe_producers(indexes: Iterable[int]) -> bytes:
+    topic = flexible_body.text(TOPIC) + flexible_body.int32s(indexes) + NO_TAGS
+    return frame(ApiKey.DESCRIBE_PRODUCERS, 0, NO_TAGS + flexible_body.array([topic]) + NO_TAGS)
+
+
 def names(count: int, prefix: str = "no.such_topic-") -> Iterator[bytes]:
     return (string(f"{prefix}{index}") for index in range(count))
 
@@ -63,6 +69,7 @@ ANSWERED_ONCE: dict[str, Callable[[], bytes]] = {
     "ListOffsets": lambda: list_offsets(repeated(struct.pack(">iq", 0, LATEST), DUPLICATES)),
     "OffsetForLeaderEpoch": lambda: epochs(repeated(struct.pack(">iii", 0, -1, 0), DUPLICATES)),
     "DeleteRecords": lambda: delete_records(repeated(struct.pack(">iq", 0, 0), DUPLICATES)),
+    "DescribeProducers": lambda: describe_producers(0 for _ in range(DUPLICATES)),
 }
 
 MANY_THINGS: dict[str, Callable[[], bytes]] = {
@@ -76,6 +83,7 @@ MANY_THINGS: dict[str, Callable[[], bytes]] = {
     "ListOffsets": lambda: list_offsets(array(struct.pack(">iq", index, LATEST) for index in range(MANY))),
     "OffsetForLeaderEpoch": lambda: epochs(array(struct.pack(">iii", index, -1, 0) for index in range(MANY))),
     "DeleteRecords": lambda: delete_records(array(struct.pack(">iq", index, 0) for index in range(MANY))),
+    "DescribeProducers": lambda: describe_producers(range(MANY)),
     "Metadata": lambda: frame(ApiKey.METADATA, 4, array(names(MANY)) + b"\x00"),
     "Metadata, creating": lambda: frame(ApiKey.METADATA, 4, array(names(3_000)) + b"\x01"),
     "CreateTopics, only validated": lambda: new_topics(10_000),

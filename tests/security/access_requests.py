@@ -50,6 +50,11 @@ def offset_delete(t: Target) -> Any:
     return m.OffsetDeleteRequest(group_id=TEAM, topics=[topic(name=t.topic, partitions=[partition])])
 
 
+def describe_producers(t: Target) -> Any:
+    topic = m.DescribeProducersRequest.TopicRequest
+    return m.DescribeProducersRequest(topics=[topic(name=t.topic, partition_indexes=[0])])
+
+
 def fetch_by_id(t: Target) -> Any:
     request = wire.fetch_request(t.topic, {0: 0}, max_wait_ms=0)
     for topic in request.topics:
