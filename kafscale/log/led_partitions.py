@@ -67,6 +67,7 @@ class LedPartitions:
         metrics.gauge(metric_families.PARTITIONS_LED, lambda: len(self))
         metrics.gauge_series(metric_families.TOPIC_PARTITIONS_LED, lambda: self._by_topic(_one))
         metrics.gauge_series(metric_families.TOPIC_STORED_BYTES, lambda: self._by_topic(_stored_bytes))
+        metrics.gauge_series(metric_families.TOPIC_LAST_STABLE_OFFSET_LAG, self._last_stable_offset_lags)
 
     def _by_topic(self, value: Callable[[Partition], int]) -> Iterable[tuple[tuple[str, ...], float]]:
         """The sums over each topic's partitions, for any thread: each dictionary is copied before it is walked."""
@@ -78,6 +79,19 @@ class LedPartitions:
             else:
                 others = (others or 0) + found
         if others is not None:
+            yield (OTHER_TOPICS,), others
+
+    def _last_stable_offset_lags(self) -> Iterable[tuple[tuple[str, ...], float]]:
+        """The largest of each topic that has one, for any thread."""
+        others = number = 0
+        for topic, partitions in list(self._served.items()):
+            lag = max(map(_last_stable_offset_lag, list(partitions.values())), default=0)
+            if lag and number < MAX_TOPICS:
+                number += 1
+                yield (topic,), lag
+            else:
+                others = max(others, lag)
+        if others:
             yield (OTHER_TOPICS,), others
 
     def stored_by_topic(self) -> dict[str, StoredTopic]:
@@ -153,6 +167,11 @@ def _one(_: Partition) -> int:
 def _stored_bytes(partition: Partition) -> int:
     references = partition.references
     return 0 if references is None else references.size_bytes
+
+
+def _last_stable_offset_lag(partition: Partition) -> int:
+    record = partition.record
+    return record.log_end_offset - record.last_stable_offset if record.transactions.open else 0
 
 
 def _stored_topic(partitions: Collection[Partition]) -> StoredTopic:

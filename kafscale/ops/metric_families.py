@@ -46,6 +46,12 @@ TOPIC_STORED_BYTES = _gauge(
     "Bytes of published segments in the partitions that this broker leads and has loaded.",
     "topic",
 )
+TOPIC_LAST_STABLE_OFFSET_LAG = _gauge(
+    "kafscale_topic_last_stable_offset_lag",
+    "Offsets from the last stable offset to the log end, which `read_committed` consumers cannot read yet: of the "
+    "partition with the most among those that this broker leads. Only topics with an open transaction.",
+    "topic",
+)
 TOPIC_PARTITIONS_LED = _gauge(
     "kafscale_topic_partitions_led", "Partitions of the topic that this broker leads.", "topic"
 )

@@ -21,6 +21,7 @@ from tests.support import wire
 from tests.support.in_process_broker import Client, in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
+from tests.support.transactions import writer
 from tests.support.waiting import PATIENCE_MS
 
 TIME_MS = 1_700_000_000_000
@@ -28,13 +29,22 @@ LATEST, EARLIEST, MAX_TIMESTAMP = -1, -2, -3
 
 
 async def list_offset(
-    client: Client, topic: str, timestamp: int, *, version: int = 7, partition: int = 0, **fields: int
+    client: Client,
+    topic: str,
+    timestamp: int,
+    *,
+    version: int = 7,
+    partition: int = 0,
+    isolation_level: int = 0,
+    **fields: int,
 ) -> Any:
     wanted_topic = ListOffsetsRequest.ListOffsetsTopic
     wanted = {"current_leader_epoch": -1, "max_num_offsets": 1, **fields}
     one = wanted_topic.ListOffsetsPartition(partition_index=partition, timestamp=timestamp, **wanted)
     request = ListOffsetsRequest(
-        replica_id=-1, isolation_level=0, topics=[wanted_topic(name=topic, partitions=[one])]
+        replica_id=-1,
+        isolation_level=isolation_level,
+        topics=[wanted_topic(name=topic, partitions=[one])],
     )
     return (await client.call(request, ListOffsetsResponse, version)).topics[0].partitions[0]
 
@@ -200,6 +210,63 @@ async def test_partition_listed_again_is_refused_once_as_in_kafka() -> None:
             (1, ErrorCode.INVALID_REQUEST, -1),
             (0, ErrorCode.NONE, 0),
         ]
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+@on_uvloop
+async def test_the_latest_committed_offset_is_the_last_stable_one(version: int) -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        write = writer(broker, topic)
+        ends = []
+
+        async def list_ends() -> None:
+            parts = [
+                await list_offset(client, topic, LATEST, version=version, isolation_level=level)
+                for level in (0, 1)
+            ]
+            assert {part.error_code for part in parts} == {0}
+            if version >= 4:
+                assert {part.leader_epoch for part in parts} == {broker.partition(topic).record.leader_epoch}
+            ends.append(tuple(part.offset for part in parts))
+
+        await list_ends()
+        await write.append(-1, [b"a"], is_transactional=False)
+        await list_ends()
+        await write.append(1, [b"b", b"c"])
+        await write.append(2, [b"d"])
+        await list_ends()
+        await write.commit(1)
+        await list_ends()
+        await write.abort(2)
+        await list_ends()
+        assert ends == [(0, 0), (1, 1), (4, 1), (5, 3), (6, 6)]
+        part = await list_offset(client, topic, EARLIEST, version=version, isolation_level=1)
+        assert part.offset == 0
+
+
+@on_uvloop
+async def test_a_time_above_the_last_stable_offset_is_not_found() -> None:
+    """As in Kafka, which looks in the whole log first: the largest time below is not looked for."""
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        write = writer(broker, topic)
+        await write.append(-1, [b"a"], is_transactional=False, timestamp_ms=TIME_MS)
+        await write.append(1, [b"b"], timestamp_ms=TIME_MS + 1000)
+
+        async def found(timestamp: int, isolation_level: int) -> tuple[int, int, int]:
+            part = await list_offset(client, topic, timestamp, isolation_level=isolation_level)
+            assert part.error_code == 0
+            return part.offset, part.timestamp, part.leader_epoch
+
+        epoch = broker.partition(topic).record.leader_epoch
+        for timestamp in (TIME_MS + 1, MAX_TIMESTAMP):
+            assert await found(timestamp, 0) == (1, TIME_MS + 1000, epoch)
+            assert await found(timestamp, 1) == (-1, -1, -1)
+        assert await found(TIME_MS, 1) == (0, TIME_MS, epoch)
+        await write.end(1, commits=False, timestamp_ms=TIME_MS)
+        for timestamp in (TIME_MS + 1, MAX_TIMESTAMP):
+            assert await found(timestamp, 1) == (1, TIME_MS + 1000, epoch)
 
 
 # --- OffsetForLeaderEpoch

@@ -6,6 +6,7 @@ from kafscale.log import led_partitions
 from kafscale.ops.metrics import OTHER_TOPICS, Metrics
 from tests.support import wire
 from tests.support.in_process_broker import InProcessBroker, in_process_broker
+from tests.support.transactions import writer
 
 
 def read(metrics: Metrics, name: str) -> dict[str, float]:
@@ -36,6 +37,21 @@ async def test_flushes_and_stored_bytes_are_those_of_the_topic() -> None:
             topic: references.size_bytes for topic, references in stored.items() if references is not None
         }
         assert broker.metrics.readings["kafscale_partitions_led"][()]() == 4
+
+
+async def test_the_lag_of_open_transactions_is_the_largest_of_a_topic() -> None:
+    name = "kafscale_topic_last_stable_offset_lag"
+    async with in_process_broker() as broker:
+        for topic in ("orders", "bills", "idle"):
+            await broker.create_topic(topic, partitions=3)
+        first, second, third = (writer(broker, *one) for one in (("orders", 0), ("orders", 2), ("bills", 1)))
+        await first.append(1, [b"a"])
+        await second.append(1, [b"b", b"c", b"d"])
+        await third.append(1, [b"e"])
+        assert read(broker.metrics, name) == {"orders": 3, "bills": 1}
+        await second.abort(1)
+        await third.commit(1)
+        assert read(broker.metrics, name) == {"orders": 1}
 
 
 async def test_topics_beyond_the_bound_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:

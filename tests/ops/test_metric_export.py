@@ -105,6 +105,7 @@ def count_costs(metrics: Metrics) -> None:
     metrics.gauge(families.COST_BUDGET, lambda: 50)
     metrics.gauge_series(families.TOPIC_STORED_BYTES, lambda: [(("orders",), 48)])
     metrics.gauge_series(families.TOPIC_PARTITIONS_LED, lambda: [(("orders",), 49)])
+    metrics.gauge_series(families.TOPIC_LAST_STABLE_OFFSET_LAG, lambda: [(("orders",), 50)])
 
 
 def count_segment_stores(metrics: Metrics) -> None:
