@@ -34,7 +34,7 @@ _Producer = _Partition.ProducerState
 
 
 class _Room:
-    """What is left of `MOST_PRODUCERS`."""
+    """The rest of `MOST_PRODUCERS`."""
 
     def __init__(self) -> None:
         self.producers = MOST_PRODUCERS
@@ -71,8 +71,8 @@ async def _answer(
     if log is None:
         return _refused(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
     if len(log.producers) > room.producers:
-        problem = f"an answer has at most {MOST_PRODUCERS} producers: ask for fewer partitions at once"
-        return _refused(index, ErrorCode.INVALID_REQUEST, problem)
+        too_many = f"an answer has at most {MOST_PRODUCERS} producers: ask for fewer partitions at once"
+        return _refused(index, ErrorCode.INVALID_REQUEST, too_many)
     room.producers -= len(log.producers)
     return _Partition(
         partition_index=index,

@@ -35,12 +35,13 @@ _FIRST_VERSION_WITH_RACK = 11
 
 
 class IsolationLevel(IntEnum):
-    """What a consumer sees of transactions (KIP-98): all that is published, or what is decided and not aborted."""
+    """The records that a consumer sees (KIP-98): all that are published, or those that are committed."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
+_READ_COMMITTED = int(IsolationLevel.READ_COMMITTED)
 _INT32 = struct.Struct(">i")
 _START = struct.Struct(">iiiib")
 _SESSION = struct.Struct(">ii")
@@ -91,7 +92,7 @@ class FetchRequest(NamedTuple):
     @property
     def reads_committed(self) -> bool:
         """True if the client sees only what is below the last stable offset."""
-        return self.isolation_level == IsolationLevel.READ_COMMITTED
+        return self.isolation_level == _READ_COMMITTED
 
 
 class _Cursor:

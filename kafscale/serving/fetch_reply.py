@@ -130,7 +130,8 @@ class FetchReply:
         if partition.references is None:
             fetch.error_code = fetch.load_error_code
             return Read()
-        if fetch.wanted.fetch_offset >= fetch.end_offset or (remaining <= 0 and not at_least_one):
+        end_offset = fetch.end_offset
+        if fetch.wanted.fetch_offset >= end_offset or (remaining <= 0 and not at_least_one):
             return Read()
         try:
             read = self._broker.logs.reader.read(
@@ -139,7 +140,7 @@ class FetchReply:
                 min(fetch.wanted.partition_max_bytes, remaining),
                 at_least_one,
                 loaded.get(partition.number, ()),
-                fetch.stable_end,
+                end_offset if fetch.reads_committed else None,
             )
         except CorruptDataError as problem:
             logger.error("a segment is damaged and cannot be served", extra={"problem": str(problem)})

@@ -263,7 +263,7 @@ class PendingFetch:
                 partition,
                 fetch.wanted.fetch_offset,
                 min(fetch.wanted.partition_max_bytes, max_bytes),
-                fetch.stable_end,
+                fetch.end_offset if fetch.reads_committed else None,
             ):
                 return False
         return True

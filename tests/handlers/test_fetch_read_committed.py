@@ -128,7 +128,7 @@ async def test_a_log_start_in_an_open_transaction_is_stable() -> None:
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
 @on_uvloop
-async def test_clients_without_codecs_get_committed_records_decompressed(codec: Codec) -> None:
+async def test_clients_without_codecs_get_committed_records_plain(codec: Codec) -> None:
     async with in_process_broker(codec_clients=()) as broker, broker.connect() as client:
         topic = await broker.create_topic()
         write = writer(broker, topic)

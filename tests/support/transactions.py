@@ -88,7 +88,7 @@ def committed_request(topic: str, offsets: dict[int, int], **limits: int) -> Any
 
 
 class CommittedConsumer:
-    """What Java's consumer does with what it fetches with `read_committed` (CompletedFetch).
+    """Reads answers to `read_committed` fetches as Java's consumer does (CompletedFetch).
 
     The aborted producers are those whose transactions begin at or below a batch, and whose abort marker did not come
     yet. Each fetch begins anew.
