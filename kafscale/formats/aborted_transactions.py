@@ -3,8 +3,13 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from kafscale.formats.partition_transactions import AbortedTransaction
+
+
+# Shared by the partitions without any, which are most. Never changed.
+_NONE: Final = array("q")
 
 
 class AbortedTransactions:
@@ -13,10 +18,7 @@ class AbortedTransactions:
     __slots__ = ("_first_offsets", "_last_offsets", "_producer_ids", "_stable_offsets")
 
     def __init__(self, aborted: Iterable[AbortedTransaction] = ()) -> None:
-        self._producer_ids = array("q")
-        self._first_offsets = array("q")
-        self._last_offsets = array("q")
-        self._stable_offsets = array("q")
+        self._producer_ids = self._first_offsets = self._last_offsets = self._stable_offsets = _NONE
         for one in aborted:
             self._add(one)
 
@@ -35,6 +37,9 @@ class AbortedTransactions:
         )
 
     def _add(self, one: AbortedTransaction) -> None:
+        if self._last_offsets is _NONE:
+            self._producer_ids, self._first_offsets = array("q"), array("q")
+            self._last_offsets, self._stable_offsets = array("q"), array("q")
         self._producer_ids.append(one.producer_id)
         self._first_offsets.append(one.first_offset)
         self._last_offsets.append(one.last_offset)

@@ -175,6 +175,6 @@ def _is_idle(fetch: PartitionFetch) -> bool:
         partition is not None
         and not fetch.error_code
         and fetch.preferred_read_replica == NO_BROKER
-        and fetch.end_offset <= wanted.fetch_offset <= partition.record.log_end_offset
+        and wanted.fetch_offset == fetch.end_offset
         and wanted.current_leader_epoch in (NO_EPOCH, partition.record.leader_epoch)
     )

@@ -170,8 +170,12 @@ class PendingFetch:
     def grown(self, size_bytes: int, stable_bytes: int) -> None:
         """More was published in one of the partitions."""
         self._available_bytes += stable_bytes if self._reads_committed else size_bytes
-        if self._available_bytes >= self._fetch.min_bytes:
-            self._complete()
+        if self._available_bytes < self._fetch.min_bytes:
+            return
+        if self._reads_committed and not self._readable():
+            self._available_bytes = 0  # It asks for offsets above the last stable one, which came no further.
+            return
+        self._complete()
 
     def closed(self) -> None:
         """One of the partitions is not served here any more: the client should learn it now."""

@@ -183,6 +183,28 @@ async def test_min_bytes_counts_what_is_below_the_last_stable_offset() -> None:
 
 
 @on_uvloop
+async def test_a_fetch_above_the_last_stable_offset_waits_for_more() -> None:
+    """As of a consumer whose group was read without isolation before."""
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        write = writer(broker, topic)
+        for producer_id in (A, B, 3):
+            await write.append(producer_id, [b"x"])
+        for _ in range(2):  # The second time it is no idle answer that is waited with.
+            request = committed_request(topic, {0: 2}, max_wait_ms=5)
+            (part,) = (await client.call(request, FetchResponse, wire.FETCH_VERSION)).responses[0].partitions
+            assert (part.last_stable_offset, bytes(part.records or b"")) == (0, b"")
+        await client.send(committed_request(topic, {0: 2}, max_wait_ms=LONG_MS), wire.FETCH_VERSION)
+        await waits(broker, topic)
+        await write.commit(A)
+        await write.commit(B)
+        assert broker.partition(topic).has_listeners
+        await write.commit(3)
+        part = (await client.receive_fetch())[0]
+        assert [offset for offset, _ in batches_in(part.records)] == [2, 3, 4, 5]
+
+
+@on_uvloop
 async def test_a_fetch_at_a_follower_waits_for_the_marker() -> None:
     async with pair() as both:
         write = writer(both.leader, TOPIC, both.index)
