@@ -52,6 +52,22 @@ async def test_every_version_ends_at_the_last_stable_offset(version: int) -> Non
         assert aborted_in(part) == [(A, 0)]
 
 
+@pytest.mark.parametrize("is_cold", [False, True])
+@on_uvloop
+async def test_a_segment_with_the_last_stable_offset_is_cut(is_cold: bool) -> None:
+    async with in_process_broker() as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await two_transactions(broker, topic)
+        await broker.seal(topic)
+        assert len(broker.partition(topic).record.segments) == 1
+        if is_cold:
+            broker.forget_cached(topic)
+        consumer = CommittedConsumer()
+        part = await consume(client, topic, 0, consumer)
+        assert ([offset for offset, _ in batches_in(part.records)], aborted_in(part)) == ([0], [(A, 0)])
+        assert consumer.position == 2
+
+
 @on_uvloop
 async def test_read_uncommitted_gets_all_and_the_same_offsets() -> None:
     async with in_process_broker() as broker, broker.connect() as client:
@@ -298,6 +314,8 @@ async def test_a_consumer_sees_exactly_what_is_committed(
         if seals and model.end_offset:
             await both.leader.seal(TOPIC, both.index)
         await carry_out(write, steps[half:], model)
+        if seals and model.end_offset:
+            await both.leader.seal(TOPIC, both.index)
         await both.reader_knows(model.end_offset)
         for client in (both.producer, both.consumer):
             for first_offset in (0, chance.randint(0, model.last_stable_offset)):

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -13,9 +14,17 @@ from kafscale.cluster.view_feeder import ClusterViewFeeder
 from kafscale.errors import CorruptDataError, StoreUnavailableError
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT
 from kafscale.formats.partition_record import (
+    JournalPosition,
     PartitionRecord,
     SegmentReference,
     encode_partition_record,
+)
+from kafscale.formats.partition_transactions import (
+    NO_TRANSACTIONS,
+    BatchKind,
+    TransactionEvent,
+    after_events,
+    without_aborted_below,
 )
 from kafscale.log import partition_log
 from kafscale.log.followed_partitions import FollowedPartitions
@@ -204,6 +213,84 @@ def test_a_checkpoint_that_covers_what_was_missed_must_be_read(
     if complete:
         assert ends(partition) == [10, 20, 30]
     assert len(listener.heard) == 1, "who waits is told all the same"
+
+
+POSITION = JournalPosition(journal_id="j", sequence=0, topic_id=uuid.UUID(int=1))
+
+
+def began(producer_id: int, offset: int) -> TransactionEvent:
+    return TransactionEvent(BatchKind.TRANSACTIONAL, producer_id, 0, offset)
+
+
+def aborted(producer_id: int, offset: int) -> TransactionEvent:
+    return TransactionEvent(BatchKind.ABORT, producer_id, 0, offset)
+
+
+def follower_of(record: PartitionRecord) -> Partition:
+    partition = make(TOPIC, 0, record, 1)
+    assert partition is not None
+    partition.load(EMPTY_CHECKPOINT)
+    return partition
+
+
+def test_transactions_that_are_ahead_of_a_record_stay_known() -> None:
+    """The leader stored it while its journal went on; the record's checkpoint has the first aborted one."""
+    partition = follower_of(record_with(segment(0), journal=POSITION))
+    assert partition.follow_slice(segment(1), 1, [began(1, 10), began(2, 12), aborted(1, 15)])
+    in_the_record = partition.record
+    assert partition.follow_slice(segment(2), 2, [aborted(2, 20), began(3, 24)])
+    stored = replace(
+        in_the_record,
+        checkpoint_key="checkpoint",
+        transactions=without_aborted_below(in_the_record.transactions, 20),
+    )
+    partition.follow(stored, 2)
+    assert (partition.high_watermark, partition.last_stable_offset) == (30, 24)
+    assert partition.record.transactions.aborted_from == 20
+    assert [one.producer_id for one in partition.record.transactions.aborted] == [2]
+    assert partition.aborted is not None
+    assert [(one.producer_id, one.first_offset) for one in partition.aborted] == [(1, 10), (2, 12)]
+
+
+@pytest.mark.parametrize(("known_end", "complete"), [(10, False), (20, True)])
+def test_a_checkpoint_with_aborted_transactions_must_be_read(known_end: int, complete: bool) -> None:
+    """It has no segments, as they are slices still; but the record does not name what was aborted any more."""
+    events = [began(1, 10), aborted(1, 15)]
+    transactions = without_aborted_below(after_events(NO_TRANSACTIONS, events), 20)
+    partition = follower_of(record_with(segment(0), journal=POSITION))
+    if known_end == 20:
+        assert partition.follow_slice(segment(1), 1, events)
+    record = record_with(
+        segment(0), segment(1), journal=POSITION, checkpoint_key="checkpoint", transactions=transactions
+    )
+    partition.follow(record, 2)
+    assert (partition.references is not None) == (partition.aborted is not None) == complete
+    assert (partition.high_watermark, partition.last_stable_offset) == (20, 20)
+
+
+def test_listeners_hear_what_is_newly_stable() -> None:
+    partition = follower_of(record_with(segment(0), journal=POSITION))
+    heard: list[tuple[int, int]] = []
+
+    class Reader:
+        def grown(self, size_bytes: int, stable_bytes: int) -> None:
+            heard.append((size_bytes, stable_bytes))
+
+        def closed(self) -> None:
+            raise AssertionError
+
+    partition.listen(Reader())
+    slices: list[tuple[int, list[TransactionEvent]]] = [
+        (100, []),
+        (70, [began(1, 20)]),
+        (50, [began(2, 30)]),
+        (30, [aborted(1, 41)]),
+        (20, [aborted(2, 59)]),
+        (10, []),
+    ]
+    for number, (size_bytes, events) in enumerate(slices, 1):
+        assert partition.follow_slice(segment(number, size_bytes), number, events)
+    assert heard == [(100, 100), (70, 0), (50, 0), (30, 70), (20, 50 + 30 + 20), (10, 10)]
 
 
 def test_many_who_ask_at_once_cause_one_read_and_one_watch() -> None:

@@ -25,7 +25,7 @@ SEEDS = by_day(4, by_night=400)
 ACTIONS = {
     "write": 8,
     "open": 8,
-    "end": 8,
+    "end": 10,
     "seal": 2,
     "store": 2,
     "checkpoint": 2,
@@ -122,6 +122,8 @@ class History:
         assert references is not None
         async with checkpointer.alone(partition):
             log.waiting_checkpoint = await checkpointer.write(partition, log, references)
+        if self.chance.random() < 0.5:
+            await self.leader.store_record(TOPIC)
 
     async def _delete_records(self) -> None:
         offset = self.chance.randint(self.log_start_offset, self.partition.high_watermark)
