@@ -185,14 +185,25 @@ def group_marker(group_id: str, producer_id: int) -> str:
     return f"{group_markers(shard_of(group_id))}{quote(group_id, safe='')}/{producer_id}"
 
 
+def marked_shard(key: str) -> int | None:
+    """The shard of a `group_marker`; None for a key that no broker writes."""
+    shard = key.split("/")[1]
+    return int(shard) if shard.isdecimal() else None
+
+
 def shard_pending_offsets(shard: int) -> str:
     """The prefix of the offsets of a shard's groups that wait for the end of their transaction."""
     return f"{PENDING_OFFSETS}{shard}/"
 
 
+def group_pending_offsets(group_id: str) -> str:
+    """The prefix of a group's offsets that wait for the end of their transaction."""
+    return f"{shard_pending_offsets(shard_of(group_id))}{quote(group_id, safe='')}/"
+
+
 def pending_offsets(group_id: str, producer_id: int) -> str:
     """The offsets of a group that a producer's open transaction has."""
-    return f"{shard_pending_offsets(shard_of(group_id))}{quote(group_id, safe='')}/{producer_id}"
+    return f"{group_pending_offsets(group_id)}{producer_id}"
 
 
 def group_and_producer(key: str) -> tuple[str, int]:

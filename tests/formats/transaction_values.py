@@ -1,10 +1,12 @@
-"""Transaction records and markers at random, for property tests."""
+"""Transaction records, markers and pending offsets at random, for property tests."""
 
 import uuid
 
 from hypothesis import strategies as st
 
+from kafscale.formats.committed_offset import CommittedOffset, encode_committed_offset
 from kafscale.formats.marker_record import NO_TOPIC_ID, MarkerRecord
+from kafscale.formats.pending_offsets import PendingOffset, PendingOffsets
 from kafscale.formats.transaction_record import TransactionRecord, TransactionState, TransactionTopic
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -49,4 +51,23 @@ marker_records = st.builds(
     decided_ms=INT64,
     decision_revision=INT64,
     topic_id=st.just(NO_TOPIC_ID) | st.uuids(),
+)
+committed_offsets = st.builds(
+    CommittedOffset,
+    topic_id=st.uuids(),
+    offset=st.integers(0, 2**63 - 1),
+    leader_epoch=st.integers(-1, 2**31 - 1),
+    metadata=st.text(st.characters(exclude_categories=["Cs"]), max_size=50),
+    commit_timestamp_ms=st.integers(0, 2**63 - 1),
+    expire_timestamp_ms=st.none() | st.integers(0, 2**63 - 1),
+)
+pending_offsets = st.builds(
+    PendingOffsets,
+    transactional_id=NAMES,
+    producer_epoch=EPOCHS,
+    offsets=st.dictionaries(
+        st.tuples(NAMES, st.integers(0, 2**31 - 1)),
+        st.builds(PendingOffset, order=INT64, value=committed_offsets.map(encode_committed_offset)),
+        max_size=4,
+    ),
 )
