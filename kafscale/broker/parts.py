@@ -227,12 +227,19 @@ class ServingParts:
             namespace=settings.s3_namespace,
             failures=metrics.background_failures,
         )
-        self.groups = GroupService(
-            metadata, view, self._lease, self.logs.log_end_offset, settings, metrics, clocks.steady_clock()
-        )
         self.producer_ids = ProducerIds(metadata)
         self.transactions = TransactionService(
             metadata, view, self.producer_ids, settings, metrics, clocks.steady_clock()
+        )
+        self.groups = GroupService(
+            metadata,
+            view,
+            self._lease,
+            self.logs.log_end_offset,
+            settings,
+            metrics,
+            clocks.steady_clock(),
+            self.transactions.participation,
         )
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.started = TaskOwner()

@@ -10,14 +10,13 @@ from kafscale.cluster.stored_topics import stored_topics
 from kafscale.cluster.view import ClusterView
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.committed_offset import CommittedOffset, encode_committed_offset
-from kafscale.formats.group_record import GroupRecord, encode_group_record
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.groups.effects import Decided
 from kafscale.groups.events import Commit
 from kafscale.groups.offsets import TopicPartition
 from kafscale.groups.running_group import InStore, RunningGroup
-from kafscale.groups.shard import GroupShard
-from kafscale.groups.shard_writer import ConditionChangedError, WriteFailedError, WriteInDoubtError
+from kafscale.groups.shard import GroupShard, record_put
+from kafscale.groups.shard_writer import ConditionChangedError, WriteFailedError
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.stored_bytes import KEY_BYTES, stored_size
 from kafscale.groups.stored_limits import check_commit_bytes
@@ -47,11 +46,15 @@ class PartlyCommittedError(KafkaError):
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """A commit as it would be written. `keys` are the offsets'; `sizes`: the bytes of each in the store."""
+    """A commit as it would be written.
+
+    `keys` and `values` are the offsets'; `sizes`: the bytes of each in the store.
+    """
 
     offsets: Offsets
     operations: list[Operation | ConditionalPut]
     keys: list[str]
+    values: Mapping[TopicPartition, bytes]
     sizes: Mapping[TopicPartition, int]
 
 
@@ -84,7 +87,6 @@ class OffsetCommits:
     ) -> ErrorCode:
         """NONE once every offset is durable. Raises `KafkaError`; `PartlyCommittedError` if some of them are."""
         began = time.perf_counter()
-        running.commits_in_flight += 1
 
         def decide() -> ErrorCode:
             reply_id = running.next_reply_id()
@@ -97,15 +99,8 @@ class OffsetCommits:
             )
             return cast(Decided, running.decide(event, reply_id)).error_code
 
-        try:
+        with shard.commit_in_flight(running):
             error_code = await self._commit(shard, running, decide, offsets)
-        except (WriteInDoubtError, asyncio.CancelledError):
-            running.note_indeterminate_record()
-            raise
-        finally:
-            running.commits_in_flight -= 1
-            if running.is_unused:
-                shard.remove(running)
         if error_code is ErrorCode.NONE and offsets:
             self._metrics.commits += len(offsets)
             self._metrics.commit_duration.observe(time.perf_counter() - began)
@@ -133,19 +128,20 @@ class OffsetCommits:
         check_commit_bytes(len(offsets) * (KEY_BYTES + len(keys.group_offsets(group_id))))
         offsets, topics = await self._for_topics_of_now(offsets, ask_for_all=is_repeated)
         operations: list[Operation | ConditionalPut] = []
-        written_keys, sizes, commit_bytes = [], {}, 0
+        written_keys, values, sizes, commit_bytes = [], {}, {}, 0
         for number, (partition, committed) in enumerate(offsets.items(), 1):
             key, value = keys.group_offset(group_id, *partition), encode_committed_offset(committed)
             put, condition = Put(key, value), topics.get(partition[0])
             operations.append(put if condition is None else ConditionalPut(put, condition))
             written_keys.append(key)
+            values[partition] = value
             sizes[partition] = stored_size(key, value)
             commit_bytes += sizes[partition]
             if number % _OFFSETS_PER_TURN == 0:
                 check_commit_bytes(commit_bytes)
                 await asyncio.sleep(0)
         check_commit_bytes(commit_bytes)
-        return _Prepared(offsets, operations, written_keys, sizes)
+        return _Prepared(offsets, operations, written_keys, values, sizes)
 
     async def _for_topics_of_now(
         self, offsets: Offsets, *, ask_for_all: bool
@@ -187,11 +183,15 @@ class OffsetCommits:
 
     async def _write(self, shard: GroupShard, running: RunningGroup, prepared: _Prepared) -> None:
         self._admit(running, prepared)
-        operations = [*_record_put(running), *prepared.operations]
+        overtaken = shard.pending.overtaken(running.group.group_id, prepared.values)
+        shard.change_pending(overtaken)
+        first = [*record_put(running), *(change.operation() for change in overtaken)]
+        operations = [*first, *prepared.operations]
         try:
             await shard.write(operations)
         except WriteFailedError as problem:
-            durable = problem.durable_count - (len(operations) - len(prepared.operations))
+            shard.undo_pending(overtaken, problem)
+            durable = problem.durable_count - len(first)
             if problem.durable_count:
                 running.note_indeterminate_record()
             if durable <= 0 or isinstance(problem, ConditionChangedError):
@@ -211,22 +211,3 @@ class OffsetCommits:
         for committed in prepared.offsets.values():
             if committed.expire_timestamp_ms is not None:
                 running.expiry_check_at_ms = min(running.expiry_check_at_ms, committed.expire_timestamp_ms)
-
-
-def _record_put(running: RunningGroup) -> list[Operation]:
-    """The put of the group's record, for its first commit.
-
-    Also for a commit after an indeterminate write of the record: offsets must not be stored without it.
-    """
-    if running.in_store is InStore.YES:
-        return []
-    group = running.group
-    # Without members: those that have joined are stored with the generation, once it has assignments.
-    record = GroupRecord(
-        generation=group.generation,
-        state_since_ms=group.state_since_ms,
-        protocol_type=group.protocol_type,
-    )
-    put = Put(keys.group(group.group_id), encode_group_record(record))
-    running.stored.set_record(max(running.stored.record_bytes, stored_size(put.key, put.value)))
-    return [put]

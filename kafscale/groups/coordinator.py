@@ -19,12 +19,22 @@ from kafscale.groups.events import (
     Sync,
 )
 from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, long_text_bytes, protocols_bytes
-from kafscale.groups.offsets import TopicPartition, of_existing_topics, read_offsets
+from kafscale.groups.offsets import (
+    GroupOffsets,
+    TopicPartition,
+    of_existing_topics,
+    read_offsets,
+    read_pending,
+)
+from kafscale.groups.participation import NoTransactions, Participation
 from kafscale.groups.request_limits import check_group_id, check_named, check_protocols, check_texts
 from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.shard import GroupShard
+from kafscale.groups.shard_writer import fenced
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from kafscale.groups.transactional_commits import Committer, TransactionalCommits
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -50,12 +60,16 @@ class GroupCoordinator:
         settings: Settings,
         metrics: GroupMetrics,
         now_ms: Callable[[], int],
+        participation: Participation | None = None,
     ) -> None:
         self._shards = shards
         self._store = store
         self._settings = settings
         self._now_ms = now_ms
         self._commits = OffsetCommits(shards, store, view, metrics, now_ms)
+        self._transactional = TransactionalCommits(
+            shards, store, participation or NoTransactions(), metrics, now_ms
+        )
 
     def _member_group(self, group_id: str) -> RunningGroup | None:
         check_named(group_id)
@@ -234,13 +248,9 @@ class GroupCoordinator:
         Raises INVALID_COMMIT_OFFSET_SIZE as well, and `PartlyCommittedError`.
         """
         shard = self._shards.shard(group_id)
-        running = shard.groups.get(group_id)
+        running = self._committing(shard, group_id, generation)
         if running is None:
-            if generation >= 0:
-                return ErrorCode.ILLEGAL_GENERATION
-            self._check_memory(group_id, None, NO_MEMBER_ID, 0)
-            check_group_id(group_id)
-            running = shard.create(group_id)
+            return ErrorCode.ILLEGAL_GENERATION
         return await self._commits.commit(
             shard,
             running,
@@ -250,12 +260,42 @@ class GroupCoordinator:
             offsets=offsets,
         )
 
-    async def fetch_offsets(
-        self, group_id: str, *, require_stable: bool
-    ) -> Mapping[TopicPartition, CommittedOffset]:
+    def _committing(self, shard: GroupShard, group_id: str, generation: int) -> RunningGroup | None:
+        """The group that a client commits to; a new one for a client outside the group, None for a member."""
+        running = shard.groups.get(group_id)
+        if running is None and generation < 0:
+            self._check_memory(group_id, None, NO_MEMBER_ID, 0)
+            check_group_id(group_id)
+            running = shard.create(group_id)
+        return running
+
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        offsets: Mapping[TopicPartition, CommittedOffset],
+    ) -> ErrorCode:
+        """TxnOffsetCommit: NONE once every offset is durable, to be visible when the transaction is committed.
+
+        Creates the group as `commit` does. Raises INVALID_COMMIT_OFFSET_SIZE as well, INVALID_PRODUCER_EPOCH,
+        INVALID_TXN_STATE, and what `Participation.check` raises.
+        """
+        check_named(group_id)
+        check_group_id(group_id)
+        shard = self._shards.shard(group_id)
+
+        def find_group() -> RunningGroup | None:
+            if self._shards.shard(group_id) is not shard:
+                raise fenced(shard.shard)
+            return self._committing(shard, group_id, committer.generation)
+
+        return await self._transactional.commit(shard, group_id, committer, offsets, find_group)
+
+    async def fetch_offsets(self, group_id: str, *, require_stable: bool) -> GroupOffsets:
         """OffsetFetch: every offset of the group; `require_stable` waits for commits in flight here.
 
-        Every broker answers it: the store has all acknowledged commits, of any coordinator (decision 0037).
+        Every broker answers it: the store has all acknowledged commits, of any coordinator (decision 0037), and what
+        is pending. That is read first: an offset that becomes visible meanwhile is then in one of the two.
         """
         try:
             shard = self._shards.shard(group_id)
@@ -264,7 +304,10 @@ class GroupCoordinator:
         except KafkaError as refusal:
             if refusal.code not in _COORDINATED_ELSEWHERE:
                 raise
-        return await of_existing_topics(self._store, await read_offsets(self._store, group_id))
+        pending = await read_pending(self._store, group_id) if require_stable else {}
+        offsets = await of_existing_topics(self._store, await read_offsets(self._store, group_id))
+        unstable = await of_existing_topics(self._store, pending) if pending else {}
+        return GroupOffsets(offsets, frozenset(unstable))
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -285,7 +328,7 @@ class GroupCoordinator:
             for partition in partitions
         }
         deleted = [one for one, error_code in results.items() if error_code is ErrorCode.NONE]
-        await self._shards.shard(group_id).delete_offsets(running, deleted)
+        await self._shards.shard(group_id).delete_offsets(running, deleted, pending_too=True)
         return results
 
     # Groups

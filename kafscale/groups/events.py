@@ -92,13 +92,17 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """OffsetCommit: the question if this member, or a client outside the group, may commit now."""
+    """The question if this member, or a client outside the group, may commit now.
+
+    `is_transactional`: TxnOffsetCommit, else OffsetCommit.
+    """
 
     now_ms: int
     reply_id: int
     member_id: str
     group_instance_id: str | None
     generation: int
+    is_transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

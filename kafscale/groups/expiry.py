@@ -124,9 +124,11 @@ class OffsetExpiry:
         expired = {
             keys.group_offset(group.group_id, topic, index)
             for (topic, index), at_ms in expirations.items()
-            if at_ms is not None and at_ms <= now_ms
+            # As in Kafka, an offset stays while another is pending for its partition.
+            if at_ms is not None and at_ms <= now_ms and not shard.pending.has(group.group_id, (topic, index))
         } - (running.touched or set())
-        if len(expired) == len(offsets) and _may_go(running):
+        has_pending = bool(shard.pending.transactions_of(group.group_id))
+        if len(expired) == len(offsets) and _may_go(running) and not has_pending:
             reply_id = running.next_reply_id()
             running.decide(Remove(now_ms=now_ms, reply_id=reply_id), reply_id)
             await shard.delete_group(running)

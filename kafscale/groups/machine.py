@@ -111,7 +111,11 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
     (_PREPARING, Leave): Row(
         leave, (_PREPARING, _COMPLETING, _EMPTY), "the rebalance waits for one member fewer"
     ),
-    (_PREPARING, Commit): Row(commit, (_PREPARING,), "allowed to members of the last generation"),
+    (_PREPARING, Commit): Row(
+        commit,
+        (_PREPARING,),
+        "allowed to members of the last generation, and in a transaction to clients that name no member",
+    ),
     (_PREPARING, Remove): Row(refuse_removal, (_PREPARING,), "NON_EMPTY_GROUP"),
     (_PREPARING, TimePassed): Row(
         time_passed,
@@ -131,7 +135,9 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
     (_COMPLETING, Leave): Row(
         leave, (_COMPLETING, _PREPARING, _EMPTY), "starts a rebalance of the remaining members"
     ),
-    (_COMPLETING, Commit): Row(commit, (_COMPLETING,), "REBALANCE_IN_PROGRESS"),
+    (_COMPLETING, Commit): Row(
+        commit, (_COMPLETING,), "REBALANCE_IN_PROGRESS, but in a transaction as in Stable"
+    ),
     (_COMPLETING, Remove): Row(refuse_removal, (_COMPLETING,), "NON_EMPTY_GROUP"),
     (_COMPLETING, TimePassed): Row(
         time_passed,
@@ -152,7 +158,11 @@ TABLE: Final[Mapping[tuple[GroupState, type], Row]] = {
     (_STABLE, Sync): Row(sync, (_STABLE,), "gets its assignment"),
     (_STABLE, Heartbeat): Row(heartbeat, (_STABLE,), "extends the session"),
     (_STABLE, Leave): Row(leave, (_STABLE, _PREPARING, _COMPLETING, _EMPTY), "starts a rebalance"),
-    (_STABLE, Commit): Row(commit, (_STABLE,), "allowed to members of this generation"),
+    (_STABLE, Commit): Row(
+        commit,
+        (_STABLE,),
+        "allowed to members of this generation, and in a transaction to clients that name no member",
+    ),
     (_STABLE, Remove): Row(refuse_removal, (_STABLE,), "NON_EMPTY_GROUP"),
     (_STABLE, TimePassed): Row(
         time_passed, (_STABLE, _PREPARING, _COMPLETING, _EMPTY), "removes members whose session has expired"

@@ -6,11 +6,13 @@ broker coordinated the group then.
 
 import logging
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from kafscale.cluster.stored_topics import stored_topics
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
+from kafscale.formats.pending_offsets import decode_pending_offsets
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.groups.group import Group
 from kafscale.groups.states import GroupState
@@ -26,6 +28,14 @@ logger = logging.getLogger(__name__)
 TopicPartition = tuple[str, int]
 
 NEVER: Final = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffsets:
+    """A group's committed offsets, and the partitions for which an offset is pending in a transaction."""
+
+    committed: Mapping[TopicPartition, CommittedOffset]
+    unstable: frozenset[TopicPartition] = frozenset()
 
 
 async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartition, CommittedOffset]:
@@ -46,6 +56,28 @@ async def read_offsets(store: MetadataStore, group_id: str) -> dict[TopicPartiti
     except CorruptDataError as problem:
         logger.error(
             "offsets cannot be read", extra={"group": quoted(group_id), "problem": quoted(str(problem), 500)}
+        )
+        raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(problem)) from problem
+
+
+async def read_pending(store: MetadataStore, group_id: str) -> dict[TopicPartition, CommittedOffset]:
+    """The offsets of the group that wait for the end of a transaction; one for each partition.
+
+    Raises as `read_offsets` does.
+    """
+    try:
+        snapshot = await store.range(keys.group_pending_offsets(group_id))
+        return {
+            place: offset.committed(item.key)
+            for item in snapshot.items
+            for place, offset in decode_pending_offsets(item.key, item.value).offsets.items()
+        }
+    except StoreError as problem:
+        raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(problem)) from problem
+    except CorruptDataError as problem:
+        logger.error(
+            "pending offsets cannot be read",
+            extra={"group": quoted(group_id), "problem": quoted(str(problem), 500)},
         )
         raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(problem)) from problem
 

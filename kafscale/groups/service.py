@@ -12,6 +12,8 @@ from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag, LogEndOffset
 from kafscale.groups.log_end_offsets import LogEndOffsets
+from kafscale.groups.marker_watch import MarkerWatch
+from kafscale.groups.participation import Participation
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
@@ -26,7 +28,7 @@ logger = logging.getLogger(__name__)
 class GroupService:
     """The coordinator, its group shards, the expiry of offsets, the lag. `lease` returns the broker's lease.
 
-    `lag` is None if it is switched off.
+    `lag` is None if it is switched off. `participation`: None on a broker without transactions.
     """
 
     def __init__(
@@ -38,6 +40,7 @@ class GroupService:
         settings: Settings,
         metrics: Metrics,
         now_ms: Callable[[], int],
+        participation: Participation | None = None,
     ) -> None:
         coordination = Coordination(store, settings.broker_id, lease)
         failures = metrics.background_failures
@@ -56,7 +59,10 @@ class GroupService:
         view.subscribe_coordinators(self._shard_changed)
         view.subscribe_brokers(self.reconsider)
         self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms, failures)
-        self.coordinator = GroupCoordinator(self._shards, store, view, settings, metrics.groups, now_ms)
+        self._marker_watch = MarkerWatch(store, self._shards.markers_put)
+        self.coordinator = GroupCoordinator(
+            self._shards, store, view, settings, metrics.groups, now_ms, participation
+        )
         _register_gauges(self._shards, settings, metrics)
 
     def _shard_changed(self, shard: int) -> None:
@@ -70,6 +76,7 @@ class GroupService:
 
     async def start(self) -> None:
         """Claim the free shards that this broker should coordinate; returns once their groups are loaded."""
+        self._marker_watch.start()
         self.reconsider()
         await self._keeper.settled()
         self._expiry.start()
@@ -96,6 +103,7 @@ class GroupService:
 
     async def close(self) -> None:
         """Finish the commits in flight, then give all resources back."""
+        await self._marker_watch.close()
         await self._keeper.close()
         await self._log_end_offsets.close()
         await self._expiry.close()

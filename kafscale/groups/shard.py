@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final
 
 from kafscale.cluster.coordination import ClaimedShard
 from kafscale.errors import CorruptDataError
@@ -14,22 +16,28 @@ from kafscale.formats.group_record import (
     decode_group_record,
     encode_group_record,
 )
+from kafscale.formats.pending_offsets import decode_pending_offsets
 from kafscale.groups.events import Unload
 from kafscale.groups.group import Group, GroupPolicy
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.offsets import TopicPartition, read_offsets
+from kafscale.groups.pending import Change, ShardPending, reserved_bytes
 from kafscale.groups.running_group import InStore, RunningGroup
-from kafscale.groups.shard_writer import ShardWriter
+from kafscale.groups.shard_writer import ShardWriter, WriteFailedError, WriteInDoubtError
 from kafscale.groups.stored_bytes import StoredGroup, stored_size
 from kafscale.groups.topic_condition import ConditionalPut
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
-from kafscale.metadata.store import Delete, MetadataStore, Operation, Put
+from kafscale.metadata.store import Delete, MetadataStore, Operation, Put, Snapshot
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.tasks.in_turns import in_turns
 
 logger = logging.getLogger(__name__)
+
+# A transaction may have thousands of offsets, but has a few.
+_TRANSACTIONS_PER_TURN: Final = 16
 
 
 def encode_checked(group_id: str, record: GroupRecord) -> bytes:
@@ -47,6 +55,25 @@ def encode_checked(group_id: str, record: GroupRecord) -> bytes:
             f"at most {MAX_GROUP_RECORD_BYTES} can be stored",
         )
     return data
+
+
+def record_put(running: RunningGroup) -> list[Operation]:
+    """The put of the group's record, for its first commit.
+
+    Also for a commit after an indeterminate write of the record: offsets must not be stored without it.
+    """
+    if running.in_store is InStore.YES:
+        return []
+    group = running.group
+    # Without members: those that have joined are stored with the generation, once it has assignments.
+    record = GroupRecord(
+        generation=group.generation,
+        state_since_ms=group.state_since_ms,
+        protocol_type=group.protocol_type,
+    )
+    put = Put(keys.group(group.group_id), encode_group_record(record))
+    running.stored.set_record(max(running.stored.record_bytes, stored_size(put.key, put.value)))
+    return [put]
 
 
 class GroupShard:
@@ -72,6 +99,7 @@ class GroupShard:
         self.claimed_revision = claimed.revision
         self.unreadable: set[str] = set()
         self.groups: dict[str, RunningGroup] = {}
+        self.pending = ShardPending()
         self._writer = ShardWriter(store, claimed, lambda: on_fenced(self))
         self._store = store
         self._policy = policy
@@ -84,12 +112,18 @@ class GroupShard:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:
-        """Read the groups as the previous coordinator stored them. Raises `StoreError`.
+        """Read the groups and what is pending as the previous coordinator stored them. Raises `StoreError`.
 
         A group whose record cannot be read is listed in `unreadable`, and stays as it is.
         """
-        snapshot = await self._store.range(keys.groups(self.shard))
-        for item in snapshot.items:
+        groups = await self._store.range(keys.groups(self.shard))
+        pending = await self._store.range(keys.shard_pending_offsets(self.shard))
+        # From here on nothing fails that would be done again.
+        self._add_groups(groups)
+        await self._add_pending(pending)
+
+    def _add_groups(self, stored: Snapshot) -> None:
+        for item in stored.items:
             group_id = keys.group_id(item.key)
             try:
                 record = decode_group_record(item.key, item.value)
@@ -102,6 +136,54 @@ class GroupShard:
             running.stored.is_complete = False
             running.stored.set_record(stored_size(item.key, item.value))
 
+    async def _add_pending(self, stored: Snapshot) -> None:
+        async for item in in_turns(stored.items, _TRANSACTIONS_PER_TURN):
+            try:
+                transaction = keys.group_and_producer(item.key)
+            except ValueError:
+                logger.warning("a key is that of no pending offsets", extra={"key": quoted(item.key)})
+                continue
+            try:
+                pending = decode_pending_offsets(item.key, item.value)
+            except CorruptDataError as problem:
+                logger.error("pending offsets cannot be read", extra={"problem": quoted(str(problem), 500)})
+                self.pending.unreadable.add(transaction)
+                continue
+            self.change_pending([Change(transaction, None, pending)])
+
+    def change_pending(self, changes: Sequence[Change]) -> None:
+        """Make the changes in memory; their writes are queued before anything else runs."""
+        self.pending.apply(changes)
+        self._count_pending(changes)
+
+    def undo_pending(self, changes: Sequence[Change], problem: WriteFailedError) -> None:
+        """Take the changes back if it is known that nothing of their write took effect."""
+        if not problem.durable_count and not isinstance(problem, WriteInDoubtError):
+            self.pending.undo(changes)
+            self._count_pending(changes)
+
+    def _count_pending(self, changes: Iterable[Change]) -> None:
+        for change in changes:
+            group_id, producer_id = change.transaction
+            running = self.groups.get(group_id)
+            if running is not None:
+                size = reserved_bytes(group_id, self.pending.of(change.transaction))
+                running.stored.set_pending(producer_id, size)
+
+    @contextmanager
+    def commit_in_flight(self, running: RunningGroup) -> Iterator[None]:
+        """For the time of a write that may give the group its record: the group stays until then."""
+        running.commits_in_flight += 1
+        try:
+            yield
+        except (WriteInDoubtError, asyncio.CancelledError):
+            running.note_indeterminate_record()
+            raise
+        finally:
+            running.commits_in_flight -= 1
+            if running.is_unused:
+                self.remove(running)
+
     def create(self, group_id: str) -> RunningGroup:
         """Add a new, empty group."""
         return self._run(Group(group_id, self._policy, self._now_ms()), in_store=InStore.NO)
@@ -113,18 +195,21 @@ class GroupShard:
     async def delete_group(self, running: RunningGroup) -> None:
         """Delete a dead group's offsets and record from the store; if that fails, the group is restored.
 
-        The record is deleted last: while it exists, any coordinator of the group can retry. Raises `KafkaError`.
+        What is pending is dropped with it, as in Kafka: the transactions end without these offsets. The record is
+        deleted last: while it exists, any coordinator of the group can retry. Raises `KafkaError`.
         """
         group_id = running.group.group_id
         try:
             await self.flush()  # Commits that were accepted while the group was alive.
             offsets = await read_offsets(self._store, group_id)
             deletions = [Delete(keys.group_offset(group_id, topic, index)) for topic, index in offsets]
-            await self.write([*deletions, Delete(keys.group(group_id))])
+            dropped = [Delete(keys.pending_offsets(*one)) for one in self.pending.transactions_of(group_id)]
+            await self.write([*deletions, *dropped, Delete(keys.group(group_id))])
         except KafkaError:
             if self.has(running):
                 self._restore(running)
             raise
+        self.pending.remove_group(group_id)
         self._remove_lag(running)
         self.remove(running)
 
@@ -132,14 +217,30 @@ class GroupShard:
         """Make the operations durable, in the order of the calls. Raises `WriteFailedError` (`ShardWriter.write`)."""
         await self._writer.write(operations, self._write_timeout_sec)
 
-    async def delete_offsets(self, running: RunningGroup, partitions: Iterable[TopicPartition]) -> None:
+    async def write_patiently(self, operations: Sequence[Operation]) -> int:
+        """The same without a time limit; returns the store's revision of the last operation.
+
+        Raises `KafkaError` NOT_COORDINATOR.
+        """
+        return await self._writer.write(operations, None)
+
+    async def delete_offsets(
+        self, running: RunningGroup, partitions: Iterable[TopicPartition], *, pending_too: bool = False
+    ) -> None:
         """Delete the group's offsets of these partitions. Raises `KafkaError`."""
         stored, group_id = running.stored, running.group.group_id
-        deleted = sorted({one for one in partitions if stored.may_have(one)})
+        wanted = set(partitions)
+        deleted = sorted(one for one in wanted if stored.may_have(one))
         removed = stored.remove(deleted)
+        changes = self.pending.without(group_id, wanted) if pending_too else []
+        self.change_pending(changes)
+        dropped = [change.operation() for change in changes]
         try:
-            await self.write([Delete(keys.group_offset(group_id, *partition)) for partition in deleted])
-        except KafkaError:
+            await self.write(
+                [*dropped, *(Delete(keys.group_offset(group_id, *partition)) for partition in deleted)]
+            )
+        except WriteFailedError as problem:
+            self.undo_pending(changes, problem)
             if self.has(running):
                 running.stored.put_back(removed)
             raise

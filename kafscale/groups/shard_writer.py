@@ -40,7 +40,7 @@ class _Write:
     """
 
     operations: deque[Operation | ConditionalPut]
-    done: asyncio.Future[None] = field(repr=False)
+    done: asyncio.Future[int] = field(repr=False)
     has_begun: bool = False
     durable_count: int = 0
 
@@ -137,23 +137,25 @@ class ShardWriter:
         self._task: asyncio.Task[None] | None = None
         self._fenced = False
 
-    async def write(self, operations: Sequence[Operation | ConditionalPut], timeout_sec: float) -> None:
+    async def write(self, operations: Sequence[Operation | ConditionalPut], timeout_sec: float | None) -> int:
         """Return once all operations are durable; without operations, once all earlier writes are.
 
+        Returns the store's revision of the last operation, or a later one without operations.
+
         Raises `WriteFailedError` NOT_COORDINATOR if this broker is fenced, COORDINATOR_NOT_AVAILABLE after
-        `timeout_sec`: operations in flight may still take effect, in their order (`WriteInDoubtError` if there
-        are any); the others never will. `ConditionChangedError`: a condition is not met any more.
+        `timeout_sec` (None: never): operations in flight may still take effect, in their order (`WriteInDoubtError`
+        if there are any); the others never will. `ConditionChangedError`: a condition is not met any more.
         """
         if self._fenced:
             raise fenced(self._shard)
-        done = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         write = _Write(deque(operations), done)
         self._queue.append(write)
         if self._task is None:
             self._task = asyncio.create_task(self._run(), name=f"group shard {self._shard}")
         try:
             async with asyncio.timeout(timeout_sec):
-                await done
+                return await done
         except TimeoutError:
             refusal = WriteInDoubtError if write.has_begun else WriteFailedError
             raise refusal(
@@ -198,7 +200,7 @@ class ShardWriter:
             write.durable_count += len(written)
         for write in batch.finished:
             if not write.done.done():
-                write.done.set_result(None)
+                write.done.set_result(self._revision)
 
     def _next_batch(self) -> _Batch:
         """Take as many operations from the queue as fit into one transaction."""

@@ -3,11 +3,12 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from kafscale.cluster.coordination import Coordination
 from kafscale.errors import StoreError
 from kafscale.groups.group import GroupPolicy
+from kafscale.groups.group_markers import ShardMarkers
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.lag_seeding import LagSeeding
 from kafscale.groups.running_group import RunningGroup
@@ -17,7 +18,8 @@ from kafscale.groups.stored_counting import StoredCounting
 from kafscale.groups.stored_limits import StoredLimits
 from kafscale.groups.totals import GroupTotals
 from kafscale.metadata import keys
-from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store import KeyValue, MetadataStore
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
@@ -70,6 +72,9 @@ class GroupShards:
         self._lag_seeding = None if lag is None else LagSeeding(lag, store, failures=failures)
         self._counting = StoredCounting(store, self._lag_is_read, failures=failures)
         self._shards: dict[int, GroupShard] = {}
+        self._markers: dict[int, ShardMarkers] = {}
+        self._marker_failures = ItemFailures(BackgroundWork.GROUP_MARKERS, failures)
+        self._stopped_markers: set[ShardMarkers] = set()
         self._loading: set[int] = set()
         self._resigned_early: set[int] = set()
         self._stopping = False
@@ -95,6 +100,8 @@ class GroupShards:
             async with at_once:
                 await self._load(shard)
             if shard.shard in self._resigned_early:
+                self._unload(shard)
+                await self._markers_stopped()
                 await shard.close()
                 return
             self._shards[shard.shard] = shard
@@ -117,6 +124,9 @@ class GroupShards:
             )
             for one in claimed
         ]
+        for shard in loaded:
+            # Before its markers are read: none that is put from then on is missed.
+            self._markers[shard.shard] = ShardMarkers(shard, self._store, self._marker_failures)
         await asyncio.gather(*(load(shard) for shard in loaded))
         kept = [shard for shard in loaded if self._shards.get(shard.shard) is shard]
         if self._lag_seeding is not None:
@@ -131,18 +141,44 @@ class GroupShards:
         self.limits.check_record(self.totals.stored, self.shard_count, growth)
 
     async def _load(self, shard: GroupShard) -> None:
-        while True:
-            try:
-                return await shard.load()
-            except StoreError as problem:
-                logger.warning("could not load groups, trying again", extra={"problem": str(problem)})
-            await asyncio.sleep(_RETRY_DELAY_SEC)
+        for load in (shard.load, self._markers[shard.shard].load):
+            while True:
+                try:
+                    await load()
+                    break
+                except StoreError as problem:
+                    logger.warning("could not load groups, trying again", extra={"problem": str(problem)})
+                await asyncio.sleep(_RETRY_DELAY_SEC)
+
+    async def markers_put(self, shard: int, markers: Sequence[KeyValue], revision: int) -> None:
+        """Markers of a shard's groups that the store has at this revision, or that were put up to it."""
+        if shard in self._markers:
+            await self._markers[shard].put(markers, revision)
+
+    async def markers_settled(self) -> None:
+        """Wait until the markers of now are applied."""
+        await asyncio.gather(*(markers.settled() for markers in tuple(self._markers.values())))
+
+    def _stop_markers(self, shard: GroupShard) -> None:
+        """Before the shard is unloaded: from then on its groups are another broker's."""
+        markers = self._markers.get(shard.shard)
+        if markers is not None and markers.shard is shard:
+            del self._markers[shard.shard]
+            markers.stop()
+            self._stopped_markers = {one for one in self._stopped_markers if one.is_busy} | {markers}
+
+    async def _markers_stopped(self) -> None:
+        await asyncio.gather(*(markers.close() for markers in self._stopped_markers))
+
+    def _unload(self, shard: GroupShard) -> None:
+        self._stop_markers(shard)
+        shard.unload()
 
     def _lose(self, shard: GroupShard) -> None:
         held = self._shards.get(shard.shard) is shard
         if held:
             del self._shards[shard.shard]
-        shard.unload()
+        self._unload(shard)
         if held:
             self._on_lost(shard.shard)
 
@@ -165,7 +201,8 @@ class GroupShards:
         self._resigned_early.update(self._loading.intersection(numbers))
         leaving = [self._shards.pop(number) for number in numbers if number in self._shards]
         for shard in leaving:
-            shard.unload()
+            self._unload(shard)
+        await self._markers_stopped()
         await asyncio.gather(*(shard.flush() for shard in leaving), return_exceptions=True)
         await asyncio.gather(*(shard.close() for shard in leaving))
         await self._coordination.release({shard.shard: shard.claimed_revision for shard in leaving})
@@ -178,7 +215,7 @@ class GroupShards:
         """Answer waiting and later requests with NOT_COORDINATOR: clients look for the coordinator again."""
         self._stopping = True
         for shard in self._shards.values():
-            shard.unload()
+            self._unload(shard)
 
     async def close(self) -> None:
         """Finish the writes in flight, within their time limit, then give all resources back."""
@@ -186,6 +223,7 @@ class GroupShards:
         await self._counting.close()
         if self._lag_seeding is not None:
             await self._lag_seeding.close()
+        await self._markers_stopped()
         shards = tuple(self._shards.values())
         flushes = (shard.flush() for shard in shards)
         await asyncio.gather(*flushes, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The size of groups in the metadata store: each committed offset, each group's record, and their totals.
+"""The size of groups in the metadata store: each committed or pending offset, each group's record, and their totals.
 
 A size is added before it is written and removed after it is deleted, so that the count is never less than what
 the store has; a write that failed may leave it larger until the group is loaded again.
@@ -39,12 +39,13 @@ class StoredGroup:
     `is_complete`: all offsets in the store are counted; otherwise only those committed since the group was loaded.
     """
 
-    __slots__ = ("_removed", "_sizes", "_totals", "is_complete", "offset_bytes", "record_bytes")
+    __slots__ = ("_pending", "_removed", "_sizes", "_totals", "is_complete", "offset_bytes", "record_bytes")
 
     def __init__(self, totals: StoredTotals) -> None:
         self._totals = totals
         self._sizes: dict[str, dict[int, int]] = {}
         self._removed: set[TopicPartition] = set()
+        self._pending: dict[int, int] = {}
         self.is_complete = True
         self.offset_bytes = 0
         self.record_bytes = 0
@@ -108,9 +109,20 @@ class StoredGroup:
         self._totals.record_bytes += size - self.record_bytes
         self.record_bytes = size
 
+    def pending(self, producer_id: int) -> int:
+        """The size of the offsets that the producer's transaction has pending."""
+        return self._pending.get(producer_id, 0)
+
+    def set_pending(self, producer_id: int, size: int) -> None:
+        """Count this size for them; 0: there are none."""
+        self._add(size - self._pending.pop(producer_id, 0))
+        if size:
+            self._pending[producer_id] = size
+
     def clear(self) -> None:
         """Stop counting the group."""
         self._sizes.clear()
+        self._pending.clear()
         self._add(-self.offset_bytes)
         self.set_record(0)
 

@@ -35,12 +35,12 @@ class StoredLimits:
         if growth <= 0:
             return
         if group.offset_bytes + growth > self.group_offset_bytes:
-            raise _refusal(
+            raise refuse_commit(
                 f"the group's offsets would take {group.offset_bytes + growth} bytes, at most "
                 f"{self.group_offset_bytes} are allowed by KAFSCALE_GROUP_OFFSETS_MAX_BYTES"
             )
         if not self._has_room(totals, shard_count, growth):
-            raise _refusal(
+            raise refuse_commit(
                 "all groups together have what KAFSCALE_GROUPS_STORED_MAX_BYTES leaves for offsets"
             )
 
@@ -68,8 +68,9 @@ class StoredLimits:
 def check_commit_bytes(commit_bytes: int) -> None:
     """Raises `KafkaError` INVALID_COMMIT_OFFSET_SIZE for more than one commit may store."""
     if commit_bytes > MAX_COMMIT_BYTES:
-        raise _refusal(f"a commit stores at most {MAX_COMMIT_BYTES} bytes")
+        raise refuse_commit(f"a commit stores at most {MAX_COMMIT_BYTES} bytes")
 
 
-def _refusal(problem: str) -> KafkaError:
+def refuse_commit(problem: str) -> KafkaError:
+    """The error for a commit that is too large."""
     return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, problem)

@@ -1,4 +1,4 @@
-"""Checks that a request comes from a member of this generation: Heartbeat, OffsetCommit, and what others share."""
+"""Checks that a request comes from a member of this generation: Heartbeat, commits, and what others share."""
 
 from kafscale.groups.effects import Answer, Decided
 from kafscale.groups.events import NO_MEMBER_ID, Commit, Heartbeat, Remove
@@ -46,9 +46,11 @@ def _commit_error(group: Group, event: Commit) -> ErrorCode:
         return ErrorCode.NONE
     anonymous = event.member_id == NO_MEMBER_ID and event.group_instance_id is None
     if event.generation < 0 and anonymous:
-        return ErrorCode.UNKNOWN_MEMBER_ID
+        # Before its version 3, TxnOffsetCommit did not say who commits: the transaction's producer may (KIP-447).
+        return ErrorCode.NONE if event.is_transactional else ErrorCode.UNKNOWN_MEMBER_ID
     error_code = _generation_error(group, event)
-    if error_code is not ErrorCode.NONE:
+    if error_code is not ErrorCode.NONE or event.is_transactional:
+        # As in Kafka, such a commit does not extend the session, and the group's state does not matter.
         return error_code
     if group.state is GroupState.COMPLETING_REBALANCE:
         # The member cannot have this generation's assignment yet: it commits for the one before.

@@ -1,16 +1,17 @@
 """OffsetFetch (9), versions 1 to 8: the offsets of groups.
 
 v2: null topics request all offsets of the group, and an error is the whole request's (KIP-88). v3: throttle
-time. v5: leader epochs (KIP-320). v6: flexible. v7: `require_stable`, which changes nothing without
-transactions except that commits in flight are waited for (KIP-447). v8: several groups (KIP-709).
+time. v5: leader epochs (KIP-320). v6: flexible. v7: `require_stable`: UNSTABLE_OFFSET_COMMIT for a partition for
+which an offset is pending in a transaction; commits in flight are waited for (KIP-447). v8: several groups (KIP-709).
 """
 
 from collections.abc import Container, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats.committed_offset import NO_LEADER_EPOCH, CommittedOffset
+from kafscale.groups.offsets import GroupOffsets
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import OffsetFetchRequest, OffsetFetchResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -36,6 +37,7 @@ _Partition = TypeVar(
 _FIRST_VERSION_WITH_ERROR_OF_REQUEST = 2
 _FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 _NO_OFFSET = -1
+_NO_OFFSETS = GroupOffsets({})
 
 Wanted = dict[str, dict[int, None]] | None
 """Partitions by topic, each once; None: all."""
@@ -79,9 +81,11 @@ async def _answer_group(
 ) -> _Group:
     group_id, wanted = asked
     code, stored = await _fetch(broker, request, group_id, require_stable)
-    topics = {} if code is not ErrorCode.NONE else _found(wanted, stored)
+    topics = {} if code is not ErrorCode.NONE else _found(wanted, stored.committed)
     topics, hidden = await _visible(request, topics, wanted)
-    answers = await _partitions(_GroupTopic.OffsetFetchResponsePartitions, topics, hidden)
+    answers = await _partitions(
+        _GroupTopic.OffsetFetchResponsePartitions, topics, _Codes(hidden, stored.unstable)
+    )
     return _Group(
         group_id=group_id,
         error_code=code,
@@ -97,8 +101,10 @@ async def _answer_single(
     failed = code is not ErrorCode.NONE
     if failed and request.api_version >= _FIRST_VERSION_WITH_ERROR_OF_REQUEST:
         return OffsetFetchResponse(throttle_time_ms=0, error_code=code, topics=[])
-    topics, hidden = await _visible(request, _found(wanted, stored), wanted)
-    answers = await _partitions(_Topic.OffsetFetchResponsePartition, topics, hidden, code)
+    topics, hidden = await _visible(request, _found(wanted, stored.committed), wanted)
+    answers = await _partitions(
+        _Topic.OffsetFetchResponsePartition, topics, _Codes(hidden, stored.unstable, code)
+    )
     return OffsetFetchResponse(
         throttle_time_ms=0,
         error_code=code,
@@ -108,6 +114,20 @@ async def _answer_single(
 
 Stored = Mapping[tuple[str, int], CommittedOffset]
 Found = Mapping[str, Mapping[int, CommittedOffset | None]]
+
+
+class _Codes(NamedTuple):
+    """The codes of partitions; `other`: of those that have no error of their own."""
+
+    hidden: Container[str]
+    unstable: Container[tuple[str, int]]
+    other: ErrorCode = ErrorCode.NONE
+
+    def of(self, topic: str, index: int) -> ErrorCode:
+        """The code of a partition."""
+        if topic in self.hidden:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return ErrorCode.UNSTABLE_OFFSET_COMMIT if (topic, index) in self.unstable else self.other
 
 
 async def _visible(request: "RequestContext", found: Found, wanted: Wanted) -> tuple[Found, Container[str]]:
@@ -124,17 +144,17 @@ async def _visible(request: "RequestContext", found: Found, wanted: Wanted) -> t
 
 async def _fetch(
     broker: "Broker", request: "RequestContext", group_id: str, require_stable: bool
-) -> tuple[ErrorCode, Stored]:
+) -> tuple[ErrorCode, GroupOffsets]:
     try:
         check_access(request, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         async with store_deadline():
             return ErrorCode.NONE, await broker.groups.fetch_offsets(group_id, require_stable=require_stable)
     except StoreUnavailableError:
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, {}
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, _NO_OFFSETS
     except KafkaError as refusal:
         if refusal.code in _TO_BE_ASKED_AGAIN:
-            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, {}
-        return refusal.code, {}
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, _NO_OFFSETS
+        return refusal.code, _NO_OFFSETS
 
 
 def _found(wanted: Wanted, stored: Stored) -> Found:
@@ -152,21 +172,21 @@ def _found(wanted: Wanted, stored: Stored) -> Found:
 async def _partitions(
     partition_class: type[_Partition],
     found: Found,
-    hidden: Container[str],
-    code: ErrorCode = ErrorCode.NONE,
+    codes: _Codes,
 ) -> dict[str, list[_Partition]]:
     """The answers by topic, in the class of the version."""
     topics: dict[str, list[_Partition]] = {name: [] for name in found}
     partitions = ((name, index, one) for name, indexes in found.items() for index, one in indexes.items())
     async for name, index, offset in in_turns(partitions):
-        committed = None if name in hidden else offset
+        code = codes.of(name, index)
+        committed = offset if code is codes.other else None
         topics[name].append(
             partition_class(
                 partition_index=index,
                 committed_offset=_NO_OFFSET if committed is None else committed.offset,
                 committed_leader_epoch=NO_LEADER_EPOCH if committed is None else committed.leader_epoch,
                 metadata="" if committed is None else committed.metadata,
-                error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED if name in hidden else code,
+                error_code=code,
             )
         )
     return topics

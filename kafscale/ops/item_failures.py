@@ -27,6 +27,7 @@ class BackgroundWork(StrEnum):
     CONSUMER_LAG = "consumer lag"
     FOLLOWING = "following"
     GARBAGE = "garbage"
+    GROUP_MARKERS = "group markers"
     JOURNALS = "journals"
     KEEPING = "keeping"
     MARKERS = "markers"

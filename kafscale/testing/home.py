@@ -258,7 +258,7 @@ class Home:
         """See `KafkaBroker.committed`."""
         node, groups = self._coordinator(group)
         found = await node.run(groups.fetch_offsets(group, require_stable=False))
-        return {partition: found[partition].offset for partition in sorted(found)}
+        return {partition: found.committed[partition].offset for partition in sorted(found.committed)}
 
     async def wait_until_consumed(self, topic: str, group: str, timeout_sec: float = 10.0) -> None:
         """See `KafkaBroker.wait_until_consumed`."""

@@ -64,7 +64,7 @@ class Coordinating:
 
     async def fetch(self) -> dict[tuple[str, int], int]:
         found = await self.coordinator.fetch_offsets(GROUP, require_stable=True)
-        return {partition: one.offset for partition, one in found.items()}
+        return {partition: one.offset for partition, one in found.committed.items()}
 
 
 async def put_topic(store: MetadataStore, topic_id: uuid.UUID, name: str = "t") -> None:

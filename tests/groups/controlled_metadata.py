@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.committed_offset import decode_committed_offset
 from kafscale.formats.group_record import GroupRecord, decode_group_record
+from kafscale.formats.pending_offsets import PendingOffsets, decode_pending_offsets
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Compare, KeyValue, Operation, Snapshot, TransactionResult
@@ -108,6 +109,27 @@ class Metadata(MemoryStore):
             keys.offset_topic_and_partition(item.key): decode_committed_offset(item.key, item.value).offset
             for item in items
         }
+
+    async def pending(self, group_id: str, producer_id: int) -> dict[tuple[str, int], int] | None:
+        """The offsets that wait for the end of the producer's transaction, None when there are none."""
+        item = await super().get(keys.pending_offsets(group_id, producer_id))
+        if item is None:
+            return None
+        found = decode_pending_offsets(item.key, item.value).offsets
+        return {place: offset.committed(item.key).offset for place, offset in found.items()}
+
+    async def pending_of(self, group_id: str) -> dict[int, PendingOffsets]:
+        """All that is pending in the group, by producer id."""
+        items = (await super().range(keys.group_pending_offsets(group_id))).items
+        return {
+            keys.group_and_producer(item.key)[1]: decode_pending_offsets(item.key, item.value)
+            for item in items
+        }
+
+    async def keys_of_transactions(self) -> list[str]:
+        """Every key of pending offsets, and of markers of groups."""
+        pending, markers = await super().range(keys.PENDING_OFFSETS), await super().range(keys.GROUP_MARKERS)
+        return [item.key for item in (*pending.items, *markers.items)]
 
     async def group_keys(self) -> list[str]:
         """Every key that groups have, but for those of the shards."""

@@ -20,16 +20,19 @@ from kafscale.groups.effects import Joined, Left, Synced
 from kafscale.groups.events import LeavingMember, Protocol
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.group import Group
+from kafscale.groups.marker_watch import MarkerWatch
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
+from kafscale.groups.transactional_commits import Committer
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord
-from kafscale.metadata.store import Delete, Put
+from kafscale.metadata.store import Delete, MetadataStore, Put
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
 from tests.groups.controlled_metadata import Metadata
+from tests.groups.transactions import PRODUCER_ID, OpenTransactions
 from tests.support.owners import end_leases
 from tests.support.virtual_time import run_virtually
 
@@ -88,21 +91,29 @@ def committed(
 class Coordinating:
     """One broker's groups."""
 
-    def __init__(self, store: Metadata, settings: Settings, lease: int) -> None:
+    def __init__(
+        self, store: Metadata, settings: Settings, lease: int, seen: MetadataStore | None = None
+    ) -> None:
+        """`seen`: the store as this broker sees it."""
         metrics = Metrics().groups
         self.store = store
+        seen = seen or store
         self.lease = lease
+        self.transactions = OpenTransactions()
         self.view = ClusterView("test")
         self.lost: list[int] = []
         self.shards = GroupShards(
-            store,
-            Coordination(store, 0, lambda: self.lease),
+            seen,
+            Coordination(seen, 0, lambda: self.lease),
             settings,
             metrics,
             now_ms,
             on_lost=self.lost.append,
         )
-        self.coordinator = GroupCoordinator(self.shards, store, self.view, settings, metrics, now_ms)
+        self.coordinator = GroupCoordinator(
+            self.shards, seen, self.view, settings, metrics, now_ms, self.transactions
+        )
+        self.marker_watch = MarkerWatch(seen, self.shards.markers_put)
         self.expiry = OffsetExpiry(self.shards, store, self.view, settings, now_ms)
 
     @property
@@ -126,6 +137,10 @@ class Coordinating:
         offsets = {(TOPIC, index): committed(offset, **given) for index in range(partitions)}
         return await self.commit_all(group_id, offsets)
 
+    async def commit_partition(self, group_id: str, index: int, offset: int) -> ErrorCode:
+        """Commit the offset in one partition of `TOPIC`, as somebody outside the group."""
+        return await self.commit_all(group_id, {(TOPIC, index): committed(offset)})
+
     async def commit_all(
         self, group_id: str, offsets: Mapping[tuple[str, int], CommittedOffset]
     ) -> ErrorCode:
@@ -134,10 +149,41 @@ class Coordinating:
             group_id, member_id="", group_instance_id=None, generation=-1, offsets=offsets
         )
 
+    async def commit_in_transaction(
+        self,
+        group_id: str,
+        offsets: Mapping[int, int],
+        *,
+        producer_id: int = PRODUCER_ID,
+        producer_epoch: int = 0,
+        adds: bool = False,
+        member: tuple[str, str | None, int] = ("", None, -1),
+        **given: Any,
+    ) -> ErrorCode:
+        """TxnOffsetCommit of offsets by partition of `TOPIC`. `member`: id, instance id and generation."""
+        member_id, instance_id, generation = member
+        committer = Committer(
+            transactional_id=f"copier-{producer_id}",
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            member_id=member_id,
+            group_instance_id=instance_id,
+            generation=generation,
+            adds_group=adds,
+            knows_abortable=True,
+        )
+        values = {(TOPIC, index): committed(offset, **given) for index, offset in offsets.items()}
+        return await self.coordinator.commit_in_transaction(group_id, committer, values)
+
+    async def unstable(self, group_id: str) -> set[int]:
+        """The partitions of `TOPIC` for which OffsetFetch with `require_stable` finds an offset pending."""
+        found = await self.coordinator.fetch_offsets(group_id, require_stable=True)
+        return {index for topic, index in found.unstable if topic == TOPIC}
+
     async def fetch(self, group_id: str, *, require_stable: bool = False) -> dict[tuple[str, int], int]:
         """OffsetFetch."""
         found = await self.coordinator.fetch_offsets(group_id, require_stable=require_stable)
-        return {partition: one.offset for partition, one in found.items()}
+        return {partition: one.offset for partition, one in found.committed.items()}
 
     async def tell_topics(self) -> None:
         """Let this broker's picture of the topics show what the store has."""
@@ -157,10 +203,10 @@ class Brokers:
         await end_leases(self.store, keys.COORDINATORS)
         return await self.beside()
 
-    async def beside(self) -> Coordinating:
-        """A broker that has not claimed anything yet, beside those that coordinate."""
+    async def beside(self, seen: MetadataStore | None = None) -> Coordinating:
+        """A broker that has not claimed anything yet, beside those that coordinate. `seen`: see `Coordinating`."""
         await self.make_topic(TOPIC, TOPIC_ID)
-        broker = Coordinating(self.store, self._settings, await self.store.grant_lease(10**9))
+        broker = Coordinating(self.store, self._settings, await self.store.grant_lease(10**9), seen)
         await broker.tell_topics()
         self._started.append(broker)
         return broker
@@ -184,6 +230,7 @@ class Brokers:
         """Stop every broker; nothing may be left of it."""
         self.store.is_away = False
         for broker in self._started:
+            await broker.marker_watch.close()
             await broker.expiry.close()
             await broker.shards.close()
             assert broker.totals == (0, 0, 0)

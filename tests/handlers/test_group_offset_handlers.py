@@ -14,6 +14,7 @@ from kafscale.errors import StoreUnavailableError
 from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups.commits import PartlyCommittedError
+from kafscale.groups.offsets import GroupOffsets
 from kafscale.handlers import offset_commit, offset_delete, offset_fetch
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put, Snapshot
@@ -387,6 +388,21 @@ async def test_stable_offsets(plane: ControlPlane, version: int) -> None:
     plane.groups.answer = {}
     await ask(plane, offset_fetch.handle, version, fetch_request(version, None, require_stable=True))
     assert plane.groups.calls == [("g", {"require_stable": True})]
+
+
+@pytest.mark.parametrize("version", [7, 8])
+@pytest.mark.parametrize("for_all", [True, False])
+async def test_partitions_with_pending_offsets(plane: ControlPlane, version: int, for_all: bool) -> None:
+    """As in Kafka: an error beside no offset; and a request for all names no partition that has none."""
+    plane.groups.answer = GroupOffsets(
+        {("t", 0): committed(plane, 100), ("t", 1): committed(plane, 101)},
+        frozenset({("t", 1), ("t", 2)}),
+    )
+    named: Named = None if for_all else {"t": [0, 1, 2]}
+    reply = await ask(plane, offset_fetch.handle, version, fetch_request(version, named, require_stable=True))
+    unstable = (-1, -1, "", int(ErrorCode.UNSTABLE_OFFSET_COMMIT))
+    expected = {("t", 0): (100, 5, "", 0), ("t", 1): unstable}
+    assert fetched(reply, version) == (0, expected if for_all else expected | {("t", 2): unstable})
 
 
 async def test_several_groups_are_fetched(plane: ControlPlane) -> None:

@@ -204,7 +204,7 @@ class SimulatedMember:
         return True
 
     async def _consume(self) -> None:
-        offsets = await self._coordinator.fetch_offsets(GROUP, require_stable=False)
+        offsets = (await self._coordinator.fetch_offsets(GROUP, require_stable=False)).committed
         position = {
             index: offsets[TOPIC, index].offset if (TOPIC, index) in offsets else 0 for index in self.owned
         }

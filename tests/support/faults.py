@@ -47,6 +47,10 @@ class Fuse:
         self._fault = fault
         self._calls = 0
 
+    def blow_in(self, calls: int) -> None:
+        """End the call that comes after so many of them, from 1."""
+        self._at = self._calls + calls
+
     async def call(self, action: Callable[[], Awaitable[T]]) -> T:
         self._calls += 1
         crashed = self.blown.is_set() and self._fault in CRASHES

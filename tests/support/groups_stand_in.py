@@ -4,6 +4,7 @@ from typing import Any
 
 from kafscale.formats.group_record import GroupRecord, MemberRecord
 from kafscale.groups.group import Group, GroupPolicy
+from kafscale.groups.offsets import GroupOffsets
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
@@ -45,8 +46,12 @@ class GroupsStandIn:
     async def commit(self, group_id: str, **arguments: Any) -> Any:
         return self._call(group_id, **arguments)
 
-    async def fetch_offsets(self, group_id: str, **arguments: Any) -> Any:
-        return self._call(group_id, **arguments)
+    async def commit_in_transaction(self, group_id: str, committer: Any, offsets: Any) -> Any:
+        return self._call(group_id, committer=committer, offsets=offsets)
+
+    async def fetch_offsets(self, group_id: str, **arguments: Any) -> GroupOffsets:
+        found = self._call(group_id, **arguments)
+        return found if isinstance(found, GroupOffsets) else GroupOffsets(found)
 
     def describe(self, group_id: str) -> Any:
         return self._call(group_id)
