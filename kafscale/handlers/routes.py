@@ -56,6 +56,7 @@ from kafscale.handlers import (
     sasl_authenticate,
     sasl_handshake,
     sync_group,
+    txn_offset_commit,
     update_features,
     write_txn_markers,
 )
@@ -121,6 +122,7 @@ from kafscale.protocol.api_messages import (
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
     SyncGroupRequest,
+    TxnOffsetCommitRequest,
     UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
 )
@@ -326,6 +328,15 @@ ROUTES: Final = (
         write_txn_markers.handle,
         cluster(Operation.ALTER),
         cluster(Operation.CLUSTER_ACTION, "if it is not allowed to alter the cluster"),
+    ),
+    _cold(
+        TxnOffsetCommitRequest,
+        0,
+        5,
+        txn_offset_commit.handle,
+        transactional_id(Operation.WRITE),
+        group(Operation.READ),
+        topic(Operation.READ),
     ),
     _cold(DescribeAclsRequest, 1, 3, describe_acls.handle, cluster(Operation.DESCRIBE)),
     _cold(CreateAclsRequest, 1, 3, create_acls.handle, cluster(Operation.ALTER)),

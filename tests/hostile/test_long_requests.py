@@ -120,6 +120,14 @@ MANY_THINGS: dict[str, Callable[[], bytes]] = {
         + struct.pack(">q", -1)
         + array([string(TOPIC) + array(struct.pack(">iq", index, 0) + string("") for index in range(MANY))]),
     ),
+    "TxnOffsetCommit": lambda: frame(
+        ApiKey.TXN_OFFSET_COMMIT,
+        0,
+        string("copier")
+        + string("group")
+        + struct.pack(">qh", 7, 0)
+        + array([string(TOPIC) + array(struct.pack(">iq", index, 0) + string("") for index in range(MANY))]),
+    ),
     "OffsetDelete": lambda: frame(
         ApiKey.OFFSET_DELETE,
         0,

@@ -44,6 +44,18 @@ def offset_commit(t: Target) -> Any:
     )
 
 
+def txn_offset_commit(t: Target) -> Any:
+    topic = m.TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    partition = topic.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=0)
+    return m.TxnOffsetCommitRequest(
+        transactional_id=TRANSACTION,
+        group_id=TEAM,
+        producer_id=7,
+        producer_epoch=0,
+        topics=[topic(name=t.topic, partitions=[partition])],
+    )
+
+
 def offset_delete(t: Target) -> Any:
     topic = m.OffsetDeleteRequest.OffsetDeleteRequestTopic
     partition = topic.OffsetDeleteRequestPartition(partition_index=0)

@@ -44,6 +44,7 @@ from tests.security.access_requests import (
     offset_fetch,
     produce,
     produce_in_transaction,
+    txn_offset_commit,
     write_markers,
 )
 from tests.support import wire
@@ -53,7 +54,7 @@ Rule = tuple[ResourceType, str, Operation]
 
 NONE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, UNKNOWN_MEMBER, TOPIC_ALREADY_EXISTS = 0, 3, 5, 25, 36
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TRANSACTION_DENIED = 29, 30, 31, 53
-INVALID_REQUEST, LOG_DIR_NOT_FOUND, MEMBER_ID_REQUIRED = 42, 57, 79
+INVALID_REQUEST, UNKNOWN_PRODUCER_MAPPING, LOG_DIR_NOT_FOUND, MEMBER_ID_REQUIRED = 42, 49, 57, 79
 CONCURRENT_TRANSACTIONS = 51
 ILLEGAL_SASL_STATE, RESOURCE_NOT_FOUND = 34, 91
 LEFT_OUT: Final = -2
@@ -122,6 +123,10 @@ def cluster_or_topic(operation: Operation) -> Callable[[str], Collection[Collect
 
 def group_given(operation: Operation) -> Callable[[str], Collection[Rule]]:
     return lambda topic: [(GROUP, TEAM, operation)]
+
+
+def group_and_topic_given(topic: str) -> Collection[Rule]:
+    return [(GROUP, TEAM, READ), (TOPIC, topic, READ)]
 
 
 def topic_given(operation: Operation) -> Callable[[str], Collection[Rule]]:
@@ -350,6 +355,17 @@ TABLE: Final = (
     Row(api=ApiKey.OFFSET_FOR_LEADER_EPOCH, version=4, make=epoch_end, codes=of_partitions("topics"),
         enough=lambda topic: [[(TOPIC, topic, DESCRIBE)], [(CLUSTER, CLUSTER_NAME, Operation.CLUSTER_ACTION)]],
         denied=TOPIC_DENIED, names_topic=True),
+    Row(api=ApiKey.TXN_OFFSET_COMMIT, form="the transactional id", version=5, make=txn_offset_commit,
+        codes=of_partitions("topics"), enough=on_transaction(WRITE), given=group_and_topic_given,
+        denied=TRANSACTION_DENIED, allowed=(UNKNOWN_PRODUCER_MAPPING,)),
+    Row(api=ApiKey.TXN_OFFSET_COMMIT, form="the group", version=5, make=txn_offset_commit,
+        codes=of_partitions("topics"), enough=on_group(READ),
+        given=lambda topic: [*topic_given(READ)(topic), *transaction_given(WRITE)(topic)],
+        denied=GROUP_DENIED, allowed=(UNKNOWN_PRODUCER_MAPPING,)),
+    Row(api=ApiKey.TXN_OFFSET_COMMIT, form="the topic", version=5, make=txn_offset_commit,
+        codes=of_partitions("topics"), enough=on_topic(READ),
+        given=lambda topic: [*group_given(READ)(topic), *transaction_given(WRITE)(topic)],
+        denied=TOPIC_DENIED, allowed=(UNKNOWN_PRODUCER_MAPPING,), names_topic=True),
     Row(api=ApiKey.DESCRIBE_ACLS, version=3, make=lambda t: acl_filter(m.DescribeAclsRequest), codes=top,
         enough=on_cluster(DESCRIBE), denied=CLUSTER_DENIED),
     Row(api=ApiKey.CREATE_ACLS, version=3, make=create_acls, codes=of_each("results"), enough=on_cluster(ALTER),
