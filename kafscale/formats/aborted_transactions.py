@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
 from kafscale.formats.partition_transactions import AbortedTransaction
@@ -60,6 +60,17 @@ class AbortedTransactions:
         end = bisect_left(self._last_offsets, offset)
         for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._stable_offsets):
             del column[:end]
+
+    def remove(self, last_offsets: Collection[int]) -> None:
+        """Remove those whose markers have these offsets."""
+        if not last_offsets:
+            return
+        kept = [place for place, last in enumerate(self._last_offsets) if last not in last_offsets]
+        if len(kept) < len(self):
+            self._producer_ids = array("q", [self._producer_ids[place] for place in kept])
+            self._first_offsets = array("q", [self._first_offsets[place] for place in kept])
+            self._last_offsets = array("q", [self._last_offsets[place] for place in kept])
+            self._stable_offsets = array("q", [self._stable_offsets[place] for place in kept])
 
     def between(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Those with records or a marker from `first_offset` on and before `end_offset`, by first offset.

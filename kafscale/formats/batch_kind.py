@@ -9,12 +9,15 @@ from kafscale.protocol.record_batch import BatchHeader
 def kind_of_batch(header: BatchHeader, batch: memoryview) -> BatchKind:
     """The kind of a batch whose CRC has been checked. A control batch that ends no transaction is `PLAIN`.
 
-    `batch`: looked at for control batches only. Raises `CorruptDataError` for one of these that cannot be read.
+    `batch`: looked at for control batches only. A marker that compaction has emptied is a `COMMIT`: nothing is left
+    of its transaction, and only its epoch matters. Raises `CorruptDataError` for a control batch that cannot be read.
     """
     if not header.is_transactional:
         return BatchKind.PLAIN
     if not header.is_control:
         return BatchKind.TRANSACTIONAL
+    if not header.record_count:
+        return BatchKind.COMMIT
     match read_control_batch(batch).type_id:
         case kind if kind == ABORT:
             return BatchKind.ABORT

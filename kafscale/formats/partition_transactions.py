@@ -117,6 +117,19 @@ def without_aborted_below(transactions: PartitionTransactions, offset: int) -> P
     return replace(transactions, aborted=aborted, aborted_from=offset)
 
 
+def from_log_start(transactions: PartitionTransactions, log_start_offset: int) -> PartitionTransactions:
+    """The same without the aborted ones that ended below the log start offset: nothing of them is left.
+
+    Open ones stay, as in Kafka, even if all of their records are gone.
+    """
+    aborted = transactions.aborted
+    kept = tuple(one for one in aborted if one.last_offset >= log_start_offset)
+    aborted_from = 0 if transactions.aborted_from <= log_start_offset else transactions.aborted_from
+    if len(kept) == len(aborted) and aborted_from == transactions.aborted_from:
+        return transactions
+    return replace(transactions, aborted=kept, aborted_from=aborted_from)
+
+
 def encode_transactions(transactions: PartitionTransactions) -> bytes:
     """The stored bytes, at the end of a record."""
     return b"".join(

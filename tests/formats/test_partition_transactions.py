@@ -13,6 +13,7 @@ from kafscale.formats.partition_transactions import (
     OpenTransaction,
     TransactionEvent,
     after_events,
+    from_log_start,
     without_aborted_below,
 )
 
@@ -91,3 +92,26 @@ def test_the_last_stable_offset_is_not_below_the_log_start() -> None:
     state = after_events(NO_TRANSACTIONS, [TransactionEvent(BatchKind.TRANSACTIONAL, 7, 2, 3)])
     assert state.open == (OpenTransaction(7, 2, 3),)
     assert (state.last_stable_offset(0, 10), state.last_stable_offset(5, 10)) == (3, 5)
+
+
+@given(logs(), st.integers(0, 100), st.integers(0, 100))
+def test_those_below_the_log_start_are_forgotten(
+    log: list[TransactionEvent], start: int, aborted_from: int
+) -> None:
+    whole = after_events(NO_TRANSACTIONS, log)
+    state = from_log_start(without_aborted_below(whole, aborted_from), start)
+    assert state.open == whole.open, "as in Kafka, whatever is left of them"
+    known = [one for one in whole.aborted if one.last_offset >= max(start, aborted_from)]
+    assert list(state.aborted) == (known if whole.aborted else [])
+    # A reader looks into the checkpoint for those below `aborted_from` alone, and none of these is needed.
+    assert state.aborted_from == 0 or state.aborted_from > start
+
+
+@given(logs(), st.sets(st.integers(0, 80)))
+def test_single_ones_are_removed(log: list[TransactionEvent], last_offsets: set[int]) -> None:
+    aborted = after_events(NO_TRANSACTIONS, log).aborted
+    known = AbortedTransactions(aborted)
+    known.remove(last_offsets)
+    kept = [one for one in aborted if one.last_offset not in last_offsets]
+    assert list(known) == kept
+    assert known.between(0, 1000) == sorted(kept, key=lambda one: one.first_offset)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import PartitionRecord, SegmentReference
+from kafscale.formats.partition_transactions import from_log_start
 from kafscale.journal.partition_state import unsealed
 from kafscale.log.checkpoint_pointer import CheckpointPointer, with_checkpoint
 from kafscale.log.checkpointer import Checkpointer
@@ -110,7 +111,12 @@ def _starting_at(record: PartitionRecord, offset: int, pointer: CheckpointPointe
     if pointer is not None:
         record = with_checkpoint(record, pointer)
     kept = tuple(segment for segment in record.segments if segment.last_offset >= offset)
-    return replace(record, log_start_offset=offset, segments=kept)
+    return replace(
+        record,
+        log_start_offset=offset,
+        segments=kept,
+        transactions=from_log_start(record.transactions, offset),
+    )
 
 
 def _is_end_stored(record: PartitionRecord) -> bool:
