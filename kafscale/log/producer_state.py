@@ -92,12 +92,20 @@ def joined(records: Iterable[ProducerRecord]) -> list[ProducerRecord]:
     for record in records:
         known = newest.get(record.producer_id)
         if known is not None and known.producer_epoch == record.producer_epoch:
-            fresh = tuple(batch for batch in record.batches if batch.first_sequence != NO_SEQUENCE)
-            first = fresh[0].base_offset if fresh else known.batches[-1].base_offset + 1
-            earlier = tuple(batch for batch in known.batches if batch.base_offset < first)
-            record = replace(record, batches=with_batches(earlier, fresh))
+            record = replace(record, batches=_joined_batches(known.batches, record.batches))
         newest[record.producer_id] = record
     return list(newest.values())
+
+
+def _joined_batches(
+    known: tuple[ProducerBatch, ...], newer: tuple[ProducerBatch, ...]
+) -> tuple[ProducerBatch, ...]:
+    """The batches of one epoch. A marker that did not begin it stands for none: sequence numbers go on behind it."""
+    if known:
+        newer = tuple(batch for batch in newer if batch.first_sequence != NO_SEQUENCE)
+    if not newer:
+        return known
+    return with_batches(tuple(batch for batch in known if batch.base_offset < newer[0].base_offset), newer)
 
 
 class ProducerStates:
