@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Container, Iterable
 from contextlib import asynccontextmanager
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -117,9 +117,15 @@ class Checkpointer:
             yield
 
     async def write(
-        self, partition: Partition, log: PartitionLog, references: Iterable[SegmentReference]
+        self,
+        partition: Partition,
+        log: PartitionLog,
+        references: Iterable[SegmentReference],
+        gone_transactions: Container[int] = (),
     ) -> CheckpointPointer:
         """Write a checkpoint of the log as it is now, with these references. The caller is `alone`.
+
+        `gone_transactions`: aborted ones that it is not to name, by the offsets of their markers.
 
         It counts once a record names it. Raises `StoreError`.
         """
@@ -139,7 +145,7 @@ class Checkpointer:
             end_offset=slices[0].base_offset if slices else record.log_end_offset,
             segments=named[: len(named) - len(slices)],
             producers=tuple(log.producers.published()),
-            aborted=tuple(aborted),
+            aborted=tuple(one for one in aborted if one.last_offset not in gone_transactions),
         )
         aborted_from = record.log_end_offset
         key = object_keys.checkpoint_key(

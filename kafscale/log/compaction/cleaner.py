@@ -6,12 +6,18 @@ key. A tombstone, a record without a value, stays for `delete.retention.ms` more
 still reading learns of it: the first compaction that meets it notes in its batch when that time ends, and one that
 runs after it removes the tombstone. By then nothing older of its key is left: everything older was gone through
 before, or by the same compaction. A batch whose records all stay is kept byte for byte.
+
+Records of aborted transactions have no say and go. A marker stays until nothing else of its transaction is left, and
+for `delete.retention.ms` from then on.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
 
 from kafscale.errors import CorruptDataError
+from kafscale.formats.batch_kind import kind_of_batch
+from kafscale.log.compaction.cleaned_transactions import AbortedRange, CleanedTransactions
 from kafscale.log.compaction.offset_map import OffsetMap
 from kafscale.log.compaction.written_batches import MOST_OFFSET_DELTA, emptied, empty_batch, reduced
 from kafscale.protocol.keyed_records import Walked, records_of, walk_records
@@ -24,7 +30,7 @@ class CleaningRules:
 
     `first_dirty_offset`: the map takes no record below it. `last_batches`: the base offset of the newest batch of
     each producer that is still known, which stays, empty if need be, as Kafka keeps it. `opened_limit_bytes`: a
-    batch that decompresses to more is left as it is.
+    batch that decompresses to more is left as it is. `aborted`: the aborted transactions of the log, by first offset.
     """
 
     now_ms: int
@@ -32,11 +38,15 @@ class CleaningRules:
     first_dirty_offset: int
     last_batches: Mapping[int, int]
     opened_limit_bytes: int
+    aborted: Sequence[AbortedRange] = ()
 
 
 @dataclass(slots=True)
 class CleaningTotals:
-    """Counts of what a compaction met. `unreadable_batches`: those whose records are none; they stay as they are."""
+    """Counts of what a compaction met. `unreadable_batches`: those whose records are none; they stay as they are.
+
+    `gone_transactions`: aborted transactions of which nothing but the marker is left, by its offset.
+    """
 
     batches: int = 0
     records: int = 0
@@ -44,15 +54,16 @@ class CleaningTotals:
     removed_tombstones: int = 0
     changed_batches: int = 0
     unreadable_batches: int = 0
+    gone_transactions: list[int] = field(default_factory=list)
 
-    def as_numbers(self) -> list[int]:
-        """The counts in the order of the fields."""
+    def as_values(self) -> list[Any]:
+        """The values in the order of the fields."""
         return [getattr(self, one.name) for one in fields(self)]
 
     def add(self, other: "CleaningTotals") -> None:
         """Count what the other one counted, too."""
-        for field in fields(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for one in fields(self):
+            setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
 
     @property
     def has_changes(self) -> bool:
@@ -67,6 +78,10 @@ class Cleaner:
         self._offsets = offsets
         self._rules = rules
         self._gone: tuple[int, int, int] | None = None
+        self._mapped = CleanedTransactions(rules.aborted)
+        self._transactions = CleanedTransactions(rules.aborted)
+        # As they were where the object began that is written now, and the one before.
+        self._at_start = self._before = self._transactions.copy()
         self.is_full = False
         self.map_end_offset = rules.first_dirty_offset
         self.totals = CleaningTotals()
@@ -88,7 +103,8 @@ class Cleaner:
             # Whole batches: the map's end lies between two of them.
             self.is_full = True
             return
-        if header.record_count and not header.is_control:
+        is_left_out = header.is_control or self._mapped.is_aborted(header)
+        if header.record_count and not is_left_out:
             base_offset, first, put = (
                 header.base_offset,
                 self._rules.first_dirty_offset,
@@ -131,9 +147,14 @@ class Cleaner:
         written.append(batches[kept_from:])
         return b"".join(written)
 
+    def again(self) -> None:
+        """The batches of the object that was ended last come once more."""
+        self._at_start, self._transactions = self._before, self._before.copy()
+
     def end_object(self) -> tuple[bytes, CleaningTotals]:
         """The rest to be written at the end of an object, and what was counted since the last one."""
         totals, self.totals = self.totals, CleaningTotals()
+        self._before, self._at_start = self._at_start, self._transactions.copy()
         return self._end_gone(), totals
 
     def _end_gone(self) -> bytes:
@@ -151,11 +172,16 @@ class Cleaner:
     def _cleaned(self, batch: memoryview, header: BatchHeader) -> bytes | None:
         """The batch in another form, empty if nothing is left of it, None if it stays as it is."""
         rules, totals = self._rules, self.totals
-        if header.is_control:
-            return None
         is_last = rules.last_batches.get(header.producer_id) == header.base_offset
+        if header.is_control:
+            return self._cleaned_marker(batch, header, is_last) if header.is_transactional else None
+        is_aborted = self._transactions.is_aborted(header)
         if not header.record_count:
             return None if is_last else self._emptied(header)
+        if is_aborted:
+            totals.removed_records += header.record_count
+            totals.changed_batches += 1
+            return emptied(header) if is_last else b""
         if header.base_offset > self._offsets.latest_offset:
             return None
         try:
@@ -175,6 +201,32 @@ class Cleaner:
         totals.changed_batches += 1
         if kept:
             return reduced(header, data, kept, horizon_ms)
+        return emptied(header) if is_last else b""
+
+    def _cleaned_marker(self, batch: memoryview, header: BatchHeader, is_last: bool) -> bytes | None:
+        """A marker goes as a tombstone does, from the compaction on that finds nothing else of its transaction."""
+        rules, totals = self._rules, self.totals
+        try:
+            kind = kind_of_batch(header, batch)
+        except CorruptDataError:
+            totals.unreadable_batches += 1
+            return None
+        is_alone, aborted = self._transactions.ends(header, kind)
+        if not header.record_count:
+            return None if is_last else self._emptied(header)
+        if not is_alone:
+            return None
+        if aborted is not None:
+            totals.gone_transactions.append(aborted.last_offset)
+        if not header.has_delete_horizon:
+            data = records_of(batch, header, rules.opened_limit_bytes)
+            totals.changed_batches += 1
+            horizon_ms = rules.now_ms + rules.delete_retention_ms
+            return reduced(header, data, list(walk_records(header, data)), horizon_ms)
+        if header.base_timestamp > rules.now_ms:
+            return None
+        totals.removed_records += header.record_count
+        totals.changed_batches += 1
         return emptied(header) if is_last else b""
 
     def _emptied(self, header: BatchHeader) -> bytes | None:

@@ -38,6 +38,9 @@ class Cleaning(Protocol):
     async def end_object(self) -> tuple[bytes, CleaningTotals]:
         """The last bytes of the object, and what was counted since the last one."""
 
+    async def again(self) -> None:
+        """The batches of the object that was ended last come once more."""
+
 
 class CleaningWork(Protocol):
     """Begins compactions."""
@@ -65,6 +68,10 @@ class _InProcess:
         """See `Cleaning`."""
         return self._cleaner.end_object()
 
+    async def again(self) -> None:
+        """See `Cleaning`."""
+        self._cleaner.again()
+
 
 class CleaningInProcess:
     """For a simulation, and for tests: the records are looked into on the event loop."""
@@ -88,7 +95,9 @@ class WorkerProcess:
 
     async def begin(self, rules: CleaningRules, memory_bytes: int, most_keys: int) -> None:
         """Tell the process what it is to do."""
-        await self._ask(Frame.BEGIN, encode_begin(rules, memory_bytes, most_keys))
+        # On a thread: a log may have very many aborted transactions.
+        begin = await asyncio.to_thread(encode_begin, rules, memory_bytes, most_keys)
+        await self._ask(Frame.BEGIN, begin)
 
     async def map(self, batches: Sequence[Buffer]) -> tuple[bool, int]:
         """See `Cleaning`."""
@@ -101,8 +110,12 @@ class WorkerProcess:
 
     async def end_object(self) -> tuple[bytes, CleaningTotals]:
         """See `Cleaning`."""
-        rest, numbers = json.loads(await self._ask(Frame.END))
-        return bytes.fromhex(rest), CleaningTotals(*numbers)
+        rest, values = json.loads(await self._ask(Frame.END))
+        return bytes.fromhex(rest), CleaningTotals(*values)
+
+    async def again(self) -> None:
+        """See `Cleaning`."""
+        await self._ask(Frame.AGAIN)
 
     async def _ask(self, kind: Frame, *parts: Buffer) -> bytes:
         return await asyncio.to_thread(self._exchange, kind, parts)

@@ -54,7 +54,9 @@ class CompactionCandidates:
         if limits is None:
             return None
         revision, config = partition.revision, partition.config
-        state = compaction_state(await self._references(partition), limits, self._now_ms())
+        # Before the references are read, which may take a while: it never becomes less.
+        stable = partition.last_stable_offset
+        state = compaction_state(await self._references(partition), limits, self._now_ms(), stable)
         self._seen[partition] = _Seen(revision=revision, config=config, due_ms=state.due_ms)
         self._dirty.pop(partition, None)
         if state.dirty:

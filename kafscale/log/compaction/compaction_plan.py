@@ -3,12 +3,14 @@
 Kafka's rules (LogCleanerManager): the *clean* part at the log's start has been compacted, the *dirty* part behind it
 has not. A compaction is due once the dirty part is more than `min.cleanable.dirty.ratio` of both, or its oldest
 records are older than `max.compaction.lag.ms`. Records younger than `min.compaction.lag.ms` stay out of it, with all
-that follows them; so do the newest sealed segment and what is not sealed yet, as Kafka's active segment does.
+that follows them; so do the newest sealed segment and what is not sealed yet, as Kafka's active segment does, and the
+segment with the last stable offset, with all that follow.
 
 How far a log is clean is read from the keys of its segments: the groups are rewritten from the oldest on, so a
 segment with the key of a compacted one lies in the clean part, up to the end of the map that it was made with.
 """
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -72,11 +74,14 @@ def compaction_limits(config: TopicConfig) -> CompactionLimits | None:
 
 
 def compaction_state(
-    references: Iterable[SegmentReference], limits: CompactionLimits, now_ms: int
+    references: Iterable[SegmentReference],
+    limits: CompactionLimits,
+    now_ms: int,
+    last_stable_offset: int = sys.maxsize,
 ) -> CompactionState:
     """The state of a partition with these segments, ascending; `now_ms`: Unix milliseconds."""
     sealed = [reference for reference in references if not is_unsealed_key(reference.object_key)]
-    candidates = sealed[:-1]
+    candidates = [one for one in sealed[:-1] if one.last_offset < last_stable_offset]
     wait_ms: int | None = None
     if limits.min_lag_ms:
         for place, reference in enumerate(candidates):

@@ -18,6 +18,7 @@ from kafscale.formats.object_keys import Compaction
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import SegmentHeader, parse_header
 from kafscale.log.compaction.checked_source import COSTLY_BYTES, checked_batches
+from kafscale.log.compaction.cleaned_transactions import AbortedRange
 from kafscale.log.compaction.cleaner import CleaningRules, CleaningTotals
 from kafscale.log.compaction.cleaning_work import Cleaning, CleaningWork
 from kafscale.log.compaction.compacted_segment import CompactedSegment
@@ -108,6 +109,10 @@ class PartitionCompaction:
                 if producer.batches
             },
             opened_limit_bytes=OPENED_LIMIT_BYTES,
+            aborted=[
+                AbortedRange(one.producer_id, one.first_offset, one.last_offset)
+                for one in sorted(self._partition.aborted or (), key=lambda one: one.first_offset)
+            ],
         )
         most_keys = sum(reference.record_count for reference in state.dirty)
         async with tools.work.begin(rules, tools.memory_bytes, most_keys) as cleaning:
@@ -174,13 +179,13 @@ class PartitionCompaction:
         try:
             # A large one is made a second time, by the same rules and the same map, rather than kept in memory.
             is_kept = kept_bytes <= tools.group_bytes
-            again = _of(kept) if is_kept else self._cleaned(cleaning, sources, CleaningTotals())
+            again = _of(kept) if is_kept else self._cleaned_again(cleaning, sources)
             async with aclosing(again), aclosing(_object(made, again)) as chunks:
                 await tools.objects.put_if_absent_streamed(key, chunks, made.size_bytes)
             kept.clear()
             await tools.objects.put(object_keys.index_key_of(key), [made.index(tools.index_version())])
             reference = made.reference(key)
-            if not await tools.swap.publish(partition, reference, sources):
+            if not await tools.swap.publish(partition, reference, sources, totals.gone_transactions):
                 raise FencedError(f"the segments of {partition.id} have changed while they were compacted")
         finally:
             self.making = ""
@@ -200,6 +205,14 @@ class PartitionCompaction:
         totals.add(counted)
         if rest:
             yield rest
+
+    async def _cleaned_again(
+        self, cleaning: Cleaning, sources: Sequence[SegmentReference]
+    ) -> AsyncGenerator[bytes, None]:
+        await cleaning.again()
+        async with aclosing(self._cleaned(cleaning, sources, CleaningTotals())) as parts:
+            async for part in parts:
+                yield part
 
     def _batches(self, reference: SegmentReference) -> AsyncGenerator[list[memoryview], None]:
         return checked_batches(self._tools.reads, self._named(reference), self._tools.pace)

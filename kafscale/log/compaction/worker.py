@@ -10,6 +10,7 @@ import signal
 import sys
 from typing import Any, BinaryIO, Final
 
+from kafscale.log.compaction.cleaned_transactions import AbortedRange
 from kafscale.log.compaction.cleaner import Cleaner, CleaningRules
 from kafscale.log.compaction.offset_map import OffsetMap
 from kafscale.log.compaction.worker_frames import Frame, read_frame, write_frame
@@ -35,6 +36,7 @@ def encode_begin(rules: CleaningRules, memory_bytes: int, most_keys: int) -> byt
             "first_dirty_offset": rules.first_dirty_offset,
             "last_batches": list(rules.last_batches.items()),
             "opened_limit_bytes": rules.opened_limit_bytes,
+            "aborted": rules.aborted,
         }
     ).encode()
 
@@ -47,6 +49,7 @@ def _begun(payload: bytes) -> Cleaner:
         first_dirty_offset=told["first_dirty_offset"],
         last_batches=dict(told["last_batches"]),
         opened_limit_bytes=told["opened_limit_bytes"],
+        aborted=[AbortedRange(*one) for one in told["aborted"]],
     )
     return new_cleaner(rules, told["memory_bytes"], told["most_keys"])
 
@@ -76,9 +79,12 @@ def _answer(cleaner: Cleaner, kind: Frame, payload: bytes) -> bytes:
             return json.dumps([cleaner.is_full, cleaner.map_end_offset]).encode()
         case Frame.CLEAN:
             return cleaner.clean(memoryview(payload))
+        case Frame.AGAIN:
+            cleaner.again()
+            return b""
         case Frame.END:
             rest, totals = cleaner.end_object()
-            return json.dumps([rest.hex(), totals.as_numbers()]).encode()
+            return json.dumps([rest.hex(), totals.as_values()]).encode()
         case _:
             raise ValueError(f"{kind.name} is no request")
 

@@ -14,7 +14,8 @@ class Frame(IntEnum):
 
     `BEGIN`: JSON of a compaction's rules, answered with `DONE`. `MAP`: dirty batches, answered with `DONE` and JSON
     of how far the map reaches. `CLEAN`: batches, answered with `DONE` and those that stay. `END`: answered with
-    `DONE` and JSON of the last bytes of the object and what was counted. `FAILED`: a text, in place of any answer.
+    `DONE` and JSON of the last bytes of the object and what was counted. `AGAIN`: the batches of the object that
+    was ended last come once more, answered with `DONE`. `FAILED`: a text, in place of any answer.
     """
 
     BEGIN = 1
@@ -23,6 +24,7 @@ class Frame(IntEnum):
     END = 4
     DONE = 5
     FAILED = 6
+    AGAIN = 7
 
 
 def write_frame(stream: BinaryIO, kind: Frame, *parts: Buffer) -> None:

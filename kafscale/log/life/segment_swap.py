@@ -5,7 +5,7 @@ nothing has changed; from then on nothing names the sources (docs/decisions/0016
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from weakref import WeakKeyDictionary
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -36,9 +36,16 @@ class SegmentSwap:
         self._listed_ms: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
 
     async def publish(
-        self, partition: Partition, merged: SegmentReference, sources: Sequence[SegmentReference]
+        self,
+        partition: Partition,
+        merged: SegmentReference,
+        sources: Sequence[SegmentReference],
+        gone_transactions: Collection[int] = (),
     ) -> list[SegmentReference]:
         """Let the record name `merged` in the place of its sources; returns the sources, which nothing names then.
+
+        `gone_transactions`: aborted transactions without records, by the offsets of their markers: readers need not
+        know of them any more, and must not once the markers are gone.
 
         Returns none, without a change, if the first has expired meanwhile, or the log has others in their place:
         records that are not in `merged` would be lost. Raises `FencedError`, `StoreError`.
@@ -51,7 +58,8 @@ class SegmentSwap:
             if not is_unchanged(swapped.replace(merged), sources):
                 return []
             named_end_offset = log.record.checkpoint_end_offset
-            pointer = await self._checkpointer.write(partition, log, swapped)
+            gone = frozenset(gone_transactions)
+            pointer = await self._checkpointer.write(partition, log, swapped, gone)
             async with partition.record_lock:
                 if not is_unchanged(references.sources_of(merged), sources):
                     # A merged segment published now would begin where no segment does any more, and garbage.py
@@ -61,6 +69,8 @@ class SegmentSwap:
                     partition, log, lambda record: with_checkpoint(record, pointer)
                 )
                 replaced = references.replace(merged)
+                if partition.aborted is not None:
+                    partition.aborted.remove(gone)
         if not self._is_listing_due(partition):
             return replaced
         try:

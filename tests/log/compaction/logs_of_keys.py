@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
+from kafscale.protocol.control_records import EndOfTransaction, end_of_transaction_batch
 from kafscale.protocol.record_batch import BatchHeader, read_header, stamp
 from kafscale.protocol.records import Record, decode_records
 from tests.support.wire import CODECS
@@ -28,12 +29,13 @@ def batch_of(
     codec: str = "none",
     producer: tuple[int, int, int] = (-1, -1, -1),
     leader_epoch: int = 0,
+    is_transactional: bool = False,
 ) -> bytes:
     """One batch. `producer`: id, epoch and base sequence."""
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=CODECS[codec],
-        is_transactional=False,
+        is_transactional=is_transactional,
         producer_id=producer[0],
         producer_epoch=producer[1],
         base_sequence=producer[2],
@@ -46,6 +48,16 @@ def batch_of(
     batch = bytearray(builder.build())
     stamp(batch, 0, base_offset, leader_epoch)
     return bytes(batch)
+
+
+def marker_of(
+    base_offset: int, producer_id: int, *, commits: bool, epoch: int = 0, now_ms: int = 1_700_000_000_000
+) -> bytes:
+    """The control batch that ends a producer's transaction."""
+    end = EndOfTransaction(producer_id, epoch, coordinator_epoch=3, is_commit=commits)
+    marker = bytearray(end_of_transaction_batch(end, now_ms)[0])
+    stamp(marker, 0, base_offset, 0)
+    return bytes(marker)
 
 
 def headers_in(batches: bytes) -> list[BatchHeader]:

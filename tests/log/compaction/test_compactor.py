@@ -248,7 +248,7 @@ class CountedCleaning:
     """Counts the bytes that it is given to clean."""
 
     def __init__(self, inner: Cleaning, cleaned: list[int]) -> None:
-        self.map, self.end_object = inner.map, inner.end_object
+        self.map, self.end_object, self.again = inner.map, inner.end_object, inner.again
         self._clean, self._cleaned = inner.clean, cleaned
 
     async def clean(self, batches: Sequence[Buffer]) -> bytes:
