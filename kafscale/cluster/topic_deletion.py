@@ -8,7 +8,7 @@ because it was marked while none ran, the first that comes takes it:
    slices of the topic may lie in journals;
 2. remove its partition records and leader keys and, in the same transactions, keep the highest leader epoch
    under `retired/`: from here on no broker can publish to or claim the topic;
-3. delete its segments, indexes and checkpoints;
+3. delete its segments, indexes and checkpoints, and the markers that its logs had still to get;
 4. delete the topic record, if it is still as this broker marked it. Where a request to delete objects may
    still be in flight (one of unknown outcome, or of an earlier run or another broker whose removal this one
    goes on with), this waits before that, and looks again for objects: the next topic of the name uses the
@@ -175,6 +175,8 @@ class TopicDeletion:
             if not await self._remove_all_objects(topic, mark):
                 return False
             self._in_doubt.discard(topic.topic_id)
+        if not await self._remove_markers(topic.name, mark):
+            return False
         result = await self._store.transact([mark], [Delete(mark.key)])
         if result.succeeded:
             _log.info("deleted topic %s, id %s", topic.name, topic.topic_id)
@@ -232,6 +234,16 @@ class TopicDeletion:
             operations.append(Delete(item.key))
             operations.append(Delete(keys.leader(*keys.topic_and_partition(item.key))))
         return (await self._store.transact(compares, operations)).succeeded
+
+    async def _remove_markers(self, name: str, mark: Compare) -> bool:
+        """The ends of transactions that no log will get. False when the removal is no longer ours."""
+        items = (await self._store.range(keys.topic_partition_markers(name))).items
+        room = self._store.max_operations - 1
+        for start in range(0, len(items), room):
+            deletes = [Delete(item.key) for item in items[start : start + room]]
+            if not (await self._store.transact([mark], deletes)).succeeded:
+                return False
+        return True
 
     async def _remove_all_objects(self, topic: TopicRecord, mark: Compare) -> bool:
         """Segments, indexes and checkpoints. False when the removal is no longer ours."""

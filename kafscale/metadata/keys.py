@@ -159,9 +159,14 @@ def transactional_id(key: str) -> str:
     return unquote(key.split("/")[2])
 
 
+def topic_partition_markers(topic_name: str) -> str:
+    """The prefix of the markers that a topic's logs have to get."""
+    return f"{PARTITION_MARKERS}{topic_name}/"
+
+
 def partition_markers(topic_name: str, index: int) -> str:
     """The prefix of the markers that a partition's log has to get."""
-    return f"{PARTITION_MARKERS}{topic_name}/{index}/"
+    return f"{topic_partition_markers(topic_name)}{index}/"
 
 
 def partition_marker(topic_name: str, index: int, producer_id: int) -> str:

@@ -49,6 +49,23 @@ async def make_topic(plane: ControlPlane, name: str, partitions: int = 3) -> Top
     return record
 
 
+async def test_markers_of_the_topic_go_with_it() -> None:
+    """Its logs will never get them; those of another topic stay."""
+    async with control_plane(*memory_stores(max_operations=3)) as plane:
+        await make_topic(plane, "t")
+        await make_topic(plane, "tt")
+        other = keys.partition_marker("tt", 0, 7)
+        wanted = [
+            other,
+            *(keys.partition_marker("t", index, 7) for index in (0, 1, 2)),
+            keys.partition_marker("t", 0, 8),
+        ]
+        await plane.store.transact([], [Put(wanted[0], b""), Put(wanted[1], b""), Put(wanted[2], b"")])
+        await plane.store.transact([], [Put(wanted[3], b""), Put(wanted[4], b"")])
+        await plane.topics.delete("t", timeout_ms=TIMEOUT_MS)
+        assert await plane.keys_under(keys.PARTITION_MARKERS) == [other]
+
+
 async def retired_epoch(plane: ControlPlane, name: str) -> int:
     held = await plane.store.get(keys.retired(name))
     assert held is not None
