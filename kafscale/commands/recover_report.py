@@ -14,6 +14,7 @@ NOT_IN_THE_BUCKET: Final = (
     "Topic configs: the defaults apply, retention.ms too, unless --config sets others.",
     "Topics without any object in the bucket, and partitions above the highest that has one.",
     "Consumer groups and committed offsets: groups start where auto.offset.reset says.",
+    "Transactional ids: producers initialize them again. Transactions that are open in the log are aborted.",
     "Deleted records: those that lie in an object that was not deleted yet are back.",
 )
 
@@ -23,8 +24,12 @@ SINCE_THE_SNAPSHOT: Final = (
     "Offsets that were committed since: consumers read again what they read since.",
     "Groups that were made since: they start where auto.offset.reset says.",
     "Topics and groups that were deleted since: they are back, the topics without records.",
+    "Transactions: those that are open in the log are aborted, and producers initialize their ids again.",
     "Members of groups: they join again, and new generations begin.",
 )
+
+_MOST_TRANSACTIONS: Final = 10
+"""Of a partition in the text."""
 
 _COLUMNS: Final = (
     "TOPIC",
@@ -54,6 +59,7 @@ def as_text(plan: BucketPlan, refusals: Sequence[str], *, applying: bool) -> str
     lines += section("Damaged", (*_damaged_lines(partitions), *plan.problems))
     lines += section("Holes", _hole_lines(partitions))
     lines += section("Problems", _problem_lines(plan.topics))
+    lines += section("Open transactions, which --apply ends", _transaction_lines(partitions))
     if plan.restored is not None:
         lines += _snapshot_lines(plan, plan.restored)
     elif partitions:
@@ -95,6 +101,7 @@ def _counts(restored: Restored) -> dict[str, int]:
         "groups": restored.count(keys.GROUPS),
         "committed_offsets": restored.count(keys.GROUP_OFFSETS),
         "retired_names": restored.count(keys.RETIRED),
+        "transactional_ids": restored.count(keys.TRANSACTIONS),
     }
 
 
@@ -150,6 +157,18 @@ def _problem_lines(topics: Iterable[TopicPlan]) -> Iterator[str]:
                 yield f"{partition.topic}-{partition.partition}: {problem}"
 
 
+def _transaction_lines(partitions: Iterable[PartitionPlan]) -> Iterator[str]:
+    for partition in partitions:
+        for one in partition.record.transactions.open[:_MOST_TRANSACTIONS]:
+            yield (
+                f"{partition.topic}-{partition.partition}: of producer {one.producer_id}, epoch "
+                f"{one.producer_epoch}, from offset {one.first_offset} on"
+            )
+        more = len(partition.record.transactions.open) - _MOST_TRANSACTIONS
+        if more > 0:
+            yield f"{partition.topic}-{partition.partition}: {more} more"
+
+
 def as_fields(plan: BucketPlan, refusals: Sequence[str]) -> dict[str, Any]:
     """The plan for programs; docs/recover.md lists the fields."""
     return {
@@ -195,6 +214,14 @@ def _partition_fields(plan: PartitionPlan) -> Mapping[str, Any]:
         "log_end_offset": plan.record.log_end_offset,
         "highest_leader_epoch": plan.highest_epoch,
         "record_leader_epoch": plan.record.leader_epoch,
+        "open_transactions": [
+            {
+                "producer_id": one.producer_id,
+                "producer_epoch": one.producer_epoch,
+                "first_offset": one.first_offset,
+            }
+            for one in plan.record.transactions.open
+        ],
         "dropped": [_dropped_fields(one) for one in plan.dropped],
         "damaged": [_damaged_fields(one) for one in plan.damaged],
         "holes": [_hole_fields(one) for one in plan.holes],

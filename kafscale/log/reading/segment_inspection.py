@@ -5,16 +5,20 @@ Pure; a visitor of `formats/segment_walk.py` for merging, fsck and recovery.
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError
+from kafscale.formats.batch_kind import kind_of_batch
 from kafscale.formats.object_keys import Compaction, SegmentKey
 from kafscale.formats.partition_record import SegmentReference
+from kafscale.formats.partition_transactions import BatchKind, TransactionEvent
 from kafscale.formats.producer_batches import REMEMBERED_BATCHES
+from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.segment_walk import SegmentWalk, check_totals
+from kafscale.memory.pieces import Pieces
 from kafscale.protocol.record_batch import BatchHeader, sequence_before
 from kafscale.protocol.types import Buffer
 
@@ -23,6 +27,7 @@ MAX_PLAUSIBLE_EPOCH = 2**30
 """Other writers store what clients send as leader epoch. More than this is no epoch: nothing could follow it."""
 
 _BATCH = Struct(">qI")
+_EVENT = Struct(">Bqhq")
 
 
 class Span(NamedTuple):
@@ -34,7 +39,7 @@ class Span(NamedTuple):
 
 
 class SequencedBatch(NamedTuple):
-    """A batch of an idempotent producer."""
+    """A batch of an idempotent producer. A marker has the sequence numbers -1 to -1, and is never a retry."""
 
     producer_id: int
     producer_epoch: int
@@ -75,13 +80,28 @@ class BatchList:
         return int(base_offset)
 
 
+@dataclass(frozen=True, slots=True)
+class EventList:
+    """The effects of a segment on transactions, in order, in 19 bytes each: first batches and markers."""
+
+    packed: bytes = b""
+
+    @classmethod
+    def of(cls, events: Iterable[TransactionEvent]) -> "EventList":
+        return cls(b"".join(_EVENT.pack(*event) for event in events))
+
+    def __iter__(self) -> Iterator[TransactionEvent]:
+        for kind, *rest in _EVENT.iter_unpack(self.packed):
+            yield TransactionEvent(BatchKind(kind), *rest)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InspectedSegment:
     """A segment whose every checksum is right.
 
     `max_timestamp_ms` is -1 when no batch carries one. `sequenced` has, of each idempotent producer, the
-    first batch and the newest five, in order. `start`: where it begins in its object. `is_merged`: all that is in it
-    was published; so it is with slices of journals, too.
+    first batch and the newest five, in order; a marker counts if it begins a new epoch. `start`: where it begins in
+    its object. `is_merged`: all that is in it was published; so it is with slices of journals, too.
     """
 
     key: str
@@ -95,6 +115,7 @@ class InspectedSegment:
     spans: tuple[Span, ...]
     batches: BatchList
     sequenced: tuple[SequencedBatch, ...] = ()
+    transactions: EventList = EventList()
     start: int = 0
     compaction: Compaction | None = None
 
@@ -109,7 +130,8 @@ class SegmentInspection:
 
     Every method raises `CorruptDataError`, `UnknownFormatVersionError` among them, that names the object.
     `parsed`: what the key says; None for a segment that shares its object with others. `visit` receives position
-    and header of each batch, in order, after its checks; `lists_batches`: whether the result does.
+    and header of each batch, in order, after its checks; `lists_batches`: whether the result does, and what they do
+    to transactions.
     """
 
     def __init__(
@@ -131,10 +153,41 @@ class SegmentInspection:
         self._batches = bytearray()
         self._first_batches: dict[int, SequencedBatch] = {}
         self._newest_batches: dict[int, deque[SequencedBatch]] = {}
+        self._events = bytearray()
+        self._opened: set[int] = set()
+        # Of the batches that are passed now; their bytes are there when all of them are.
+        self._transactional: list[tuple[int, BatchHeader]] = []
+        self._passed_end = HEADER_SIZE
 
     def feed(self, data: Buffer) -> list[memoryview]:
         """Take the next bytes of the object; returns the whole batches that are checked now."""
-        return self._walk.feed(memoryview(data))
+        views = self._walk.feed(memoryview(data))
+        start = self._passed_end
+        self._passed_end += sum(len(view) for view in views)
+        if self._transactional:
+            self._add_events(Pieces(views, start))
+            self._transactional.clear()
+        return views
+
+    def _add_events(self, pieces: Pieces) -> None:
+        for position, header in self._transactional:
+            batch = memoryview(b"")
+            if header.is_control:
+                batch = pieces.contiguous(position, position + header.size_bytes)
+            try:
+                kind = kind_of_batch(header, batch)
+            except CorruptDataError as problem:
+                raise CorruptDataError(
+                    self._key, f"batch at position {position}: {problem.problem}"
+                ) from problem
+            producer_id = header.producer_id
+            if kind is BatchKind.TRANSACTIONAL and producer_id in self._opened:
+                continue
+            if kind is BatchKind.TRANSACTIONAL:
+                self._opened.add(producer_id)
+            else:
+                self._opened.discard(producer_id)
+            self._events += _EVENT.pack(kind, producer_id, header.producer_epoch, header.base_offset)
 
     def _add(self, position: int, header: BatchHeader) -> None:
         epoch = header.partition_leader_epoch
@@ -147,7 +200,9 @@ class SegmentInspection:
             self._spans.append(Span(header.base_offset, header.last_offset, epoch))
         if self._lists_batches:
             self._batches += _BATCH.pack(header.base_offset, header.crc)
-        if header.producer_id >= 0 and header.base_sequence >= 0:
+            if header.is_transactional:
+                self._transactional.append((position, header))
+        if header.producer_id >= 0 and (header.base_sequence >= 0 or header.is_control):
             self._remember(header)
         if self._visit is not None:
             self._visit(position, header)
@@ -161,6 +216,8 @@ class SegmentInspection:
             header.base_offset,
         )
         newest = self._newest_batches.get(header.producer_id)
+        if header.is_control and newest and newest[-1].producer_epoch == header.producer_epoch:
+            return
         if newest is None:
             self._first_batches[header.producer_id] = batch
             newest = self._newest_batches[header.producer_id] = deque(maxlen=REMEMBERED_BATCHES)
@@ -191,6 +248,7 @@ class SegmentInspection:
             spans=tuple(self._spans),
             batches=BatchList(bytes(self._batches)),
             sequenced=tuple(sorted(sequenced, key=lambda batch: batch.base_offset)),
+            transactions=EventList(bytes(self._events)),
             compaction=None if self._parsed is None else self._parsed.compaction,
         )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from kafscale.formats.features import LARGE_SEGMENTS_LEVEL, LEGACY_LEVEL, MAX_LEGACY_SEGMENT_BYTES
 from kafscale.formats.journal_record import JournalRecord
+from kafscale.formats.marker_record import MarkerRecord
 from kafscale.metadata.model import TopicRecord
 from kafscale.tools.recovery.plan import PASSED_OVER_PRODUCER_IDS, PartitionPlan
 
@@ -29,7 +30,8 @@ class Restored:
 
     `created_ms` and `revision` are the snapshot's. `next_producer_id`: as the snapshot says. `levels`: of
     features, by name. `entries`: values by key. `journals`: their records then, by id. `problems`: why this
-    snapshot cannot be used here. `notes`: what is not as it was in the snapshot.
+    snapshot cannot be used here. `notes`: what is not as it was in the snapshot. `markers`: those of transactions
+    that had been decided, by key, which partitions' logs did not have then.
     """
 
     key: str
@@ -41,6 +43,7 @@ class Restored:
     problems: tuple[str, ...]
     notes: tuple[str, ...]
     journals: Mapping[str, JournalRecord] = field(default_factory=dict)
+    markers: Mapping[str, MarkerRecord] = field(default_factory=dict)
 
     def count(self, prefix: str) -> int:
         """The number of entries whose keys start so."""
@@ -79,6 +82,12 @@ class BucketPlan:
         """
         known = 0 if self.restored is None else self.restored.next_producer_id
         return max(self.highest_producer_id + 1, known) + PASSED_OVER_PRODUCER_IDS
+
+    @property
+    def open_transactions(self) -> int:
+        """The number of transactions that are open in a partition's log, each as often as it is."""
+        partitions = (partition for topic in self.topics for partition in topic.partitions)
+        return sum(len(partition.record.transactions.open) for partition in partitions)
 
     @property
     def segment_format(self) -> int:

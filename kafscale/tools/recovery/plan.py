@@ -4,8 +4,8 @@ The rules and what they rest on: docs/recover.md, docs/decisions/0013-rebuild-fr
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import takewhile
 from typing import Final
@@ -15,11 +15,13 @@ from kafscale.formats import object_keys
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, encode_checkpoint
 from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import EpochStart, PartitionRecord, ProducerRecord, SegmentReference
+from kafscale.formats.partition_transactions import without_aborted_below
 from kafscale.log.checkpointer import PRODUCER_EXPIRATION_MS
-from kafscale.log.partition_log import CHECKPOINT_PRODUCERS, CHECKPOINT_SEGMENTS
+from kafscale.log.partition_log import CHECKPOINT_ABORTED, CHECKPOINT_PRODUCERS, CHECKPOINT_SEGMENTS
 from kafscale.log.reading.segment_inspection import NO_EPOCH, InspectedSegment, SequencedBatch, Span
 from kafscale.tools.recovery.overlaps import Dropped, DropReason, choose, in_order
 from kafscale.tools.recovery.producers import producers_of, repeated
+from kafscale.tools.recovery.transactions import Ending, endings_of, transactions_of
 
 PASSED_OVER_EPOCHS: Final = 10_000
 """Leader epochs that are left unused: a leader that wrote nothing left no trace, and its epoch may be known."""
@@ -108,6 +110,7 @@ class PartitionPlan:
     `checkpoint_data` is what goes under `record.checkpoint_key`; empty when the record needs none.
     `highest_epoch` is the highest that was seen anywhere in the bucket, `NO_EPOCH` for none; the record's is
     higher. `is_of_later_topic`: the name was used again after the snapshot, as what lies in the bucket shows.
+    `endings`: the last transactions that have ended, by producer id.
     """
 
     topic: str
@@ -125,6 +128,7 @@ class PartitionPlan:
     holes: tuple[Hole, ...]
     problems: tuple[str, ...]
     is_of_later_topic: bool = False
+    endings: Mapping[int, Ending] = field(default_factory=dict)
 
 
 def plan_partition(found: PartitionContents) -> PartitionPlan:
@@ -149,13 +153,15 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
     log_end_offset = max(published.end_offset, known.log_end_offset, *ends, 0)
     kept, deleted = _without_deleted(kept, max(known.log_start_offset, _start_of(checkpoint)))
     dropped = tuple(sorted((*dropped, *deleted), key=in_order))
+    log_start_offset = max(kept[0].base_offset, known.log_start_offset) if kept else log_end_offset
     record = PartitionRecord(
         leader_epoch=max(highest_epoch, known.leader_epoch) + PASSED_OVER_EPOCHS,
-        log_start_offset=max(kept[0].base_offset, known.log_start_offset) if kept else log_end_offset,
+        log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         epochs=_epochs(kept),
         segments=tuple(_reference(found, segment) for segment in kept),
         producers=producers,
+        transactions=transactions_of(published.aborted, kept, log_start_offset),
     )
     record, checkpoint_data = _with_checkpoint(found, record, highest_epoch)
     return PartitionPlan(
@@ -174,6 +180,7 @@ def plan_partition(found: PartitionContents) -> PartitionPlan:
         holes=_holes(kept, dropped, damaged, published, log_end_offset),
         problems=tuple(problems),
         is_of_later_topic=is_of_later_topic,
+        endings=endings_of(kept),
     )
 
 
@@ -286,11 +293,18 @@ def _with_checkpoint(
     alone. Everything in the key follows from what was found, so that a repeated rebuild writes the same object.
     """
     sealed = tuple(takewhile(lambda one: not is_unsealed_key(one.object_key), record.segments))
-    if len(sealed) < CHECKPOINT_SEGMENTS and len(record.producers) < CHECKPOINT_PRODUCERS:
+    aborted = record.transactions.aborted
+    if (
+        len(sealed) < CHECKPOINT_SEGMENTS
+        and len(record.producers) < CHECKPOINT_PRODUCERS
+        and len(aborted) < CHECKPOINT_ABORTED
+    ):
         return record, b""
     rest = record.segments[len(sealed) :]
     end_offset = rest[0].base_offset if rest else record.log_end_offset
-    data = encode_checkpoint(Checkpoint(end_offset=end_offset, segments=sealed, producers=record.producers))
+    data = encode_checkpoint(
+        Checkpoint(end_offset=end_offset, segments=sealed, producers=record.producers, aborted=aborted)
+    )
     key = object_keys.checkpoint_key(
         found.namespace,
         found.topic,
@@ -305,6 +319,7 @@ def _with_checkpoint(
         producers=(),
         checkpoint_key=key,
         checkpoint_end_offset=end_offset,
+        transactions=without_aborted_below(record.transactions, record.log_end_offset),
     )
     return trimmed, data
 

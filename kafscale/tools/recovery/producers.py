@@ -6,10 +6,12 @@ where the bucket does, the earlier one was an orphan whose producer tried again.
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from kafscale.formats.partition_record import ProducerRecord
 from kafscale.formats.producer_batches import REMEMBERED_BATCHES, ProducerBatch, with_batches
 from kafscale.log.reading.segment_inspection import InspectedSegment, SequencedBatch
+from kafscale.protocol.record_batch import NO_SEQUENCE
 
 
 def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
@@ -24,6 +26,8 @@ def repeated(kept: Sequence[InspectedSegment]) -> dict[str, str]:
     candidates: dict[str, InspectedSegment] = {}
     for segment in kept:
         for batch in segment.sequenced:
+            if batch.first_sequence == NO_SEQUENCE:
+                continue  # Markers of one epoch look alike.
             earlier = newest.setdefault(batch.producer_id, deque(maxlen=REMEMBERED_BATCHES))
             for before, older in earlier:
                 if older is not segment and before.identity == batch.identity and _may_be_orphan(older):
@@ -65,6 +69,10 @@ def producers_of(
 
 def _with_batch(before: ProducerRecord | None, batch: SequencedBatch, created_ms: int) -> ProducerRecord:
     published = ProducerBatch(batch.first_sequence, batch.last_sequence, batch.base_offset)
+    is_marker = batch.first_sequence == NO_SEQUENCE
+    if is_marker and before is not None and before.producer_epoch == batch.producer_epoch:
+        # Sequence numbers go on.
+        return replace(before, last_timestamp_ms=max(created_ms, before.last_timestamp_ms))
     if before is None or before.producer_epoch < batch.producer_epoch:
         batches: tuple[ProducerBatch, ...] = (published,)
     elif before.producer_epoch > batch.producer_epoch or batch.base_offset <= before.batches[-1].base_offset:

@@ -16,7 +16,14 @@ from kafscale.formats.committed_offset import (
 )
 from kafscale.formats.export_records import encode_export_record
 from kafscale.formats.group_record import GroupRecord, decode_group_record, encode_group_record
+from kafscale.formats.marker_record import encode_marker_record
 from kafscale.formats.topic_record import encode_group_shard_record, encode_retired_epoch
+from kafscale.formats.transaction_record import (
+    TransactionRecord,
+    TransactionState,
+    decode_transaction_record,
+    encode_transaction_record,
+)
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.tools.recovery.bucket_plan import BucketPlan, Restored, TopicPlan
@@ -37,10 +44,16 @@ ENTRY_PREFIXES: Final = (
     keys.USERS,
     keys.QUOTAS,
     keys.ACLS,
+    keys.TRANSACTIONS,
+    keys.GROUP_MARKERS,
+    keys.PENDING_OFFSETS,
 )
 """The prefixes of `Restored.entries` in the metadata store."""
 
 _MAX_INT32: Final = 2**31 - 1
+
+_USED_UP_EPOCH: Final = 2**15 - 2
+"""Of a producer id that is given out no more (Kafka's isProducerEpochExhausted)."""
 
 
 def with_snapshot(plan: BucketPlan, contents: SnapshotContents, now_ms: int) -> BucketPlan:
@@ -66,6 +79,7 @@ def with_snapshot(plan: BucketPlan, contents: SnapshotContents, now_ms: int) -> 
         levels=contents.levels,
         entries=_entries(topics, contents, now_ms),
         journals=contents.journals,
+        markers=contents.partition_markers,
         problems=_problems(contents, plan.namespace, plan.cluster_id),
         notes=tuple(notes),
     )
@@ -143,7 +157,37 @@ def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: in
         topic = by_name.get(keys.export_topic(key))
         if topic is None or topic.record is not None:
             entries[key] = value
-    return entries | contents.quotas | contents.users | contents.acls
+    return entries | contents.quotas | contents.users | contents.acls | _of_transactions(contents, now_ms)
+
+
+def _of_transactions(contents: SnapshotContents, now_ms: int) -> dict[str, bytes]:
+    """The transactional ids, without transactions, and the offsets of those that had been committed.
+
+    Epochs that were given out since are not known, so the next InitProducerId is to get another producer id: that of
+    a record whose epochs are used up. Offsets of a transaction that was open come back as if it was aborted.
+    """
+    entries = {
+        key: encode_transaction_record(_ended(record, now_ms))
+        for key, record in contents.transactions.items()
+    }
+    for key, marker in contents.group_markers.items():
+        pending_key = keys.pending_offsets(*keys.group_and_producer(key))
+        pending = contents.pending_offsets.get(pending_key)
+        if marker.commit and pending is not None:
+            entries[key] = encode_marker_record(marker)
+            entries[pending_key] = pending
+    return entries
+
+
+def _ended(record: TransactionRecord, now_ms: int) -> TransactionRecord:
+    return TransactionRecord(
+        producer_id=record.producer_id,
+        producer_epoch=_USED_UP_EPOCH,
+        timeout_ms=record.timeout_ms,
+        state=TransactionState.EMPTY,
+        transaction_version=record.transaction_version,
+        updated_ms=now_ms,
+    )
 
 
 def _is_of(topic: TopicPlan | None, committed: CommittedOffset) -> bool:
@@ -176,6 +220,8 @@ def is_same_entry(key: str, held: bytes, planned: bytes) -> bool:
         return _timeless_group(key, held) == _timeless_group(key, planned)
     if key.startswith(keys.GROUP_OFFSETS):
         return _timeless_offset(key, held) == _timeless_offset(key, planned)
+    if key.startswith(keys.TRANSACTIONS):
+        return _timeless_transaction(key, held) == _timeless_transaction(key, planned)
     return False
 
 
@@ -185,6 +231,10 @@ def _timeless_group(key: str, value: bytes) -> GroupRecord:
 
 def _timeless_offset(key: str, value: bytes) -> CommittedOffset:
     return replace(decode_committed_offset(key, value), commit_timestamp_ms=0, expire_timestamp_ms=None)
+
+
+def _timeless_transaction(key: str, value: bytes) -> TransactionRecord:
+    return replace(decode_transaction_record(key, value), updated_ms=0)
 
 
 def _problems(contents: SnapshotContents, namespace: str, cluster_id: str | None) -> tuple[str, ...]:

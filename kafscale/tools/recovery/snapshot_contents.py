@@ -9,6 +9,7 @@ from kafscale.formats.export_records import ExportRecord, decode_export_record
 from kafscale.formats.features import decode_level
 from kafscale.formats.group_record import GroupRecord, decode_group_record
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record
+from kafscale.formats.marker_record import MarkerRecord, decode_marker_record
 from kafscale.formats.partition_record import decode_partition_record
 from kafscale.formats.snapshot_file import SnapshotHeader
 from kafscale.formats.topic_record import (
@@ -16,6 +17,7 @@ from kafscale.formats.topic_record import (
     decode_retired_epoch,
     decode_topic_record,
 )
+from kafscale.formats.transaction_record import TransactionRecord, decode_transaction_record
 from kafscale.metadata import keys
 from kafscale.metadata.model import GroupShardRecord, TopicRecord
 from kafscale.tools.recovery.plan import KnownPartition
@@ -29,8 +31,8 @@ class SnapshotContents:
 
     `topics`: by name. `partitions`: by topic and partition, also of topics that were not finished. `retired`:
     the highest leader epoch of a deleted topic, by its name. `next_producer_id`: 0 when none was given out.
-    `levels`: of features, by name. `journals`: by id. `export_progress`, `quotas`, `users`, `acls`: as stored.
-    `unknown`: keys that this release does not know.
+    `levels`: of features, by name. `journals`: by id. `export_progress`, `quotas`, `users`, `acls` and
+    `pending_offsets`: as stored. `unknown`: keys that this release does not know.
     """
 
     key: str
@@ -49,6 +51,10 @@ class SnapshotContents:
     users: dict[str, bytes] = field(default_factory=dict)
     quotas: dict[str, bytes] = field(default_factory=dict)
     acls: dict[str, bytes] = field(default_factory=dict)
+    transactions: dict[str, TransactionRecord] = field(default_factory=dict)
+    partition_markers: dict[str, MarkerRecord] = field(default_factory=dict)
+    group_markers: dict[str, MarkerRecord] = field(default_factory=dict)
+    pending_offsets: dict[str, bytes] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
 
     def highest_epoch(self, topic: str) -> int:
@@ -120,6 +126,14 @@ def _read_entry(contents: SnapshotContents, key: str, value: bytes) -> None:
             contents.quotas[key] = value
         case keys.ACLS:
             contents.acls[key] = value
+        case keys.TRANSACTIONS:
+            contents.transactions[key] = decode_transaction_record(key, value)
+        case keys.PARTITION_MARKERS:
+            contents.partition_markers[key] = decode_marker_record(key, value)
+        case keys.GROUP_MARKERS:
+            contents.group_markers[key] = decode_marker_record(key, value)
+        case keys.PENDING_OFFSETS:
+            contents.pending_offsets[key] = value
         case _ if key == keys.PRODUCER_IDS:
             contents.next_producer_id = first_free(value)
         case _ if key != keys.CLUSTER:

@@ -1,8 +1,9 @@
 """Carries a rebuild's plan out: every write is conditional, and all of it may be done again.
 
 Order: the ends of all journals, the checkpoints, the producer ids, the feature levels (that which segments beyond
-2 GiB need, and the snapshot's), topic by topic its partition records and with the last of them the topic's own, what
-else a snapshot brings, and the cluster's id at the end. Until that is there brokers refuse to start on the bucket.
+2 GiB need, and the snapshot's), topic by topic its partition records and with the last of them the topic's own, the
+markers that end open transactions, what else a snapshot brings, and the cluster's id at the end. Until that is there
+brokers refuse to start on the bucket.
 """
 
 import uuid
@@ -26,9 +27,11 @@ from kafscale.objects.object_store import ObjectStore
 from kafscale.tasks.bounded import map_bounded
 from kafscale.tools.recovery.bucket_plan import BucketPlan, TopicPlan
 from kafscale.tools.recovery.end_journals import end_journals
+from kafscale.tools.recovery.markers import endings_of_all, markers_of
 from kafscale.tools.recovery.plan import PartitionPlan
 from kafscale.tools.recovery.rebuild import Progress, patiently
 from kafscale.tools.recovery.write_entries import problem_of_entries, put_chunks, put_entries
+from kafscale.tools.recovery.write_markers import put_markers
 
 _CONCURRENT_CHECKPOINTS: Final = 16
 _ANY_ID: Final = uuid.UUID(int=0)
@@ -174,11 +177,30 @@ class RecoveryWriter:
             else:
                 already_there.append(topic.name)
             self._progress.written(topic.name)
+        await self._end_transactions()
         if self._plan.restored is not None:
             await self._put_entries(self._plan.restored.entries)
         cluster_id = self._plan.cluster_id or kafka_uuid_text(self._new_uuid())
         cluster_id = await patiently(lambda: adopt_cluster_id(self._metadata, cluster_id))
         return Rebuilt(cluster_id=cluster_id, written=tuple(written), already_there=tuple(already_there))
+
+    async def _end_transactions(self) -> None:
+        """Put the markers of open transactions, for the partitions' leaders; those that are there stay."""
+        restored, now_ms = self._plan.restored, self._now_ms()
+        endings = endings_of_all(self._plan.topics)
+        for topic in self._plan.topics:
+            if not any(partition.record.transactions.open for partition in topic.partitions):
+                continue
+            key = keys.topic(topic.name)
+            held = await patiently(lambda key=key: self._metadata.get(key))  # type: ignore[misc]
+            if held is None:
+                raise RecoveryRefusedError(
+                    [f"topic {topic.name!r} was removed meanwhile: run the command again"]
+                )
+            topic_id = decode_topic_record(key, held.value).topic_id
+            known = {} if restored is None else restored.markers
+            markers = markers_of(topic, topic_id, endings, known, now_ms)
+            await put_markers(self._metadata, topic.name, topic_id, markers)
 
     async def _raise_levels(self) -> None:
         levels = dict(self._plan.restored.levels) if self._plan.restored is not None else {}

@@ -6,7 +6,8 @@ from kafscale.formats import object_keys
 from kafscale.log.reading.segment_inspection import InspectedSegment, SegmentInspection
 from kafscale.objects.memory_store import MemoryStore
 from kafscale.objects.object_store import ObjectStore
-from kafscale.protocol.record_batch import read_header
+from kafscale.protocol.control_records import EndOfTransaction, end_of_transaction_batch
+from kafscale.protocol.record_batch import read_header, stamp
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
 from tests.formats.segments import segment_of
@@ -17,7 +18,13 @@ NOW_MS = 1_700_000_000_000
 
 
 def batch(
-    base_offset: int, count: int, epoch: int, *, producer: tuple[int, int, int] | None = None, text: str = ""
+    base_offset: int,
+    count: int,
+    epoch: int,
+    *,
+    producer: tuple[int, int, int] | None = None,
+    text: str = "",
+    is_transactional: bool = False,
 ) -> bytes:
     """A batch. `producer`: its id, its epoch and the first sequence number."""
     producer_id, producer_epoch, sequence = producer or (-1, -1, -1)
@@ -31,7 +38,16 @@ def batch(
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=sequence,
+        is_transactional=is_transactional,
     )
+
+
+def marker(base_offset: int, epoch: int, producer: tuple[int, int], *, commits: bool) -> bytes:
+    """The end of a transaction. `producer`: its id and its epoch."""
+    end = EndOfTransaction(*producer, coordinator_epoch=1, is_commit=commits)
+    data = bytearray(end_of_transaction_batch(end, NOW_MS + base_offset)[0])
+    stamp(data, 0, base_offset, epoch)
+    return bytes(data)
 
 
 def key_of(batches: Sequence[bytes], *, merged: bool = False, topic: str = TOPIC, partition: int = 0) -> str:
