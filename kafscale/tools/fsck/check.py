@@ -4,10 +4,11 @@ Memory is bounded by the largest partitions that are checked at the same time, a
 """
 
 from collections import defaultdict
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import Final
 
+from kafscale import clocks
 from kafscale.errors import KafscaleError
 from kafscale.formats import object_keys
 from kafscale.metadata.model import TopicRecord, TopicState
@@ -23,6 +24,7 @@ from kafscale.tools.fsck.findings import FsckReport, PartitionReport, Severity, 
 from kafscale.tools.fsck.journal_check import JournalCheck
 from kafscale.tools.fsck.partition_check import PartitionCheck, Progress
 from kafscale.tools.fsck.reading import Reading
+from kafscale.tools.fsck.transaction_check import TransactionCheck
 
 PARTITIONS_AT_ONCE: Final = 8
 FOREIGN_EXAMPLES: Final = 20
@@ -39,20 +41,35 @@ class UnknownTopicError(KafscaleError):
 
 
 async def check_cluster(
-    reading: Reading, progress: Progress, *, topics: Collection[str] = (), verify: bool = False
+    reading: Reading,
+    progress: Progress,
+    *,
+    topics: Collection[str] = (),
+    verify: bool = False,
+    now_ms: Callable[[], int] = clocks.now_ms,
 ) -> FsckReport:
     """Check everything, or `topics` alone; `verify` reads every byte of what is published.
 
+    `now_ms`: Unix milliseconds, by which transactions are too old.
+
     Raises `StoreError`, `UnknownTopicError`; `CorruptDataError` when the cluster's identity cannot be read.
     """
-    return await _Check(reading, progress, sorted(set(topics)), verify).run()
+    return await _Check(reading, progress, sorted(set(topics)), verify, now_ms).run()
 
 
 class _Check:
     """One pass over a cluster."""
 
-    def __init__(self, reading: Reading, progress: Progress, topics: Sequence[str], verify: bool) -> None:
+    def __init__(
+        self,
+        reading: Reading,
+        progress: Progress,
+        topics: Sequence[str],
+        verify: bool,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._reading = reading
+        self._now_ms = now_ms
         self._topics = topics
         self._verify = verify
         self._partition_check = PartitionCheck(reading, progress, verifies=verify)
@@ -88,6 +105,7 @@ class _Check:
             if one.standing is Standing.ACTIVE
         }
         findings += await OffsetsCheck(reading, topics, log_ends).check()
+        findings += await TransactionCheck(reading, self._now_ms).check(partitions)
         journal_check = JournalCheck(reading, verifies=self._verify, topics=self._topics)
         journals = await journal_check.check()
         for info in journal_check.foreign:

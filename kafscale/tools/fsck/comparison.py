@@ -18,6 +18,7 @@ from kafscale.objects.object_store import ObjectInfo
 from kafscale.tools.fsck.findings import Finding, FindingKind, Orphan, PartitionReport, Standing
 from kafscale.tools.fsck.orphans import OrphanSearch, checkpoint_orphans
 from kafscale.tools.fsck.record_check import check_record, find_holes, published_references
+from kafscale.tools.fsck.record_transactions import open_transactions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,7 @@ def compare(look: Look) -> PartitionReport:
         findings=tuple(findings),
         orphans=tuple(orphans),
         unjudged_objects=unjudged,
+        opened=open_transactions(look.record, look.checkpoint),
     )
 
 

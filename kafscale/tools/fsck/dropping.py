@@ -8,6 +8,8 @@ from kafscale.cluster.leadership import next_epoch
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import PartitionRecord
+from kafscale.formats.partition_transactions import from_log_start, without_aborted_below
+from kafscale.log.producer_state import joined
 from kafscale.tools.fsck.record_check import published_references
 
 
@@ -34,9 +36,15 @@ def without_segments(
     if references and references[0].base_offset in lost:
         first_kept = kept[0].base_offset if kept else record.log_end_offset
         log_start_offset = max(log_start_offset, first_kept)
-    producers = {producer.producer_id: producer for producer in checkpoint.producers}
-    producers.update((producer.producer_id, producer) for producer in record.producers)
-    whole = Checkpoint(end_offset=end_offset, segments=sealed, producers=tuple(producers.values()))
+    transactions = from_log_start(record.transactions, log_start_offset)
+    newest = max((one.last_offset for one in checkpoint.aborted), default=-1)
+    aborted = (*checkpoint.aborted, *(one for one in transactions.aborted if one.last_offset > newest))
+    whole = Checkpoint(
+        end_offset=end_offset,
+        segments=sealed,
+        producers=tuple(joined((*checkpoint.producers, *record.producers))),
+        aborted=tuple(one for one in aborted if one.last_offset >= log_start_offset),
+    )
     return (
         replace(
             next_epoch(record),
@@ -45,6 +53,7 @@ def without_segments(
             producers=(),
             checkpoint_key=checkpoint_key(end_offset),
             checkpoint_end_offset=end_offset,
+            transactions=without_aborted_below(transactions, record.log_end_offset),
         ),
         whole,
     )

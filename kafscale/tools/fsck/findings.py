@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from kafscale.formats.partition_transactions import OpenTransaction
+
 
 class Severity(StrEnum):
     """The severity of a finding for the operator."""
@@ -52,6 +54,10 @@ class FindingKind(StrEnum):
     POSITION_UNKNOWN = "records go on in a journal that the metadata store does not know"
     POSITION_BEYOND = "the record goes on behind an entry that its journal never had"
     RECORD_WITHOUT_TOPIC = "partition records without a topic: of a creation that did not finish"
+    TRANSACTION_HANGING = (
+        "an open transaction that no coordinator will end: read_committed consumers wait at it"
+    )
+    TRANSACTION_UNREADABLE = "a transactional id's record cannot be read"
     OFFSET_UNREADABLE = "a group's committed offset cannot be read"
     OFFSET_BEYOND_END = "a group has committed an offset beyond the log's end"
     HOLE_PASSED_OVER = "skipped: a new leader found an older leader's upload there"
@@ -68,6 +74,7 @@ _SEVERITIES: Final = {
     FindingKind.JOURNAL_ENDED_LIVE: Severity.WARNING,
     # Nothing is acknowledged by an index: a broker that is killed may leave a segment without one.
     FindingKind.INDEX_MISSING: Severity.WARNING,
+    FindingKind.TRANSACTION_UNREADABLE: Severity.WARNING,
     FindingKind.OFFSET_UNREADABLE: Severity.WARNING,
     FindingKind.OFFSET_BEYOND_END: Severity.WARNING,
     FindingKind.HOLE_PASSED_OVER: Severity.NOTE,
@@ -154,11 +161,19 @@ class Standing(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OpenSince:
+    """An open transaction of a partition. `last_write_ms`: when its producer wrote last there, -1 if not known."""
+
+    transaction: OpenTransaction
+    last_write_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionReport:
     """A partition and everything that was found of it.
 
     The numbers are those of the record, 0 where it could not be read. `unjudged_objects`: of which nothing
-    says whether they are referred to, because a record or a checkpoint cannot be read.
+    says whether they are referred to, because a record or a checkpoint cannot be read. `opened`: open transactions.
     """
 
     topic: str
@@ -172,6 +187,7 @@ class PartitionReport:
     findings: tuple[Finding, ...] = ()
     orphans: tuple[Orphan, ...] = ()
     unjudged_objects: int = 0
+    opened: tuple[OpenSince, ...] = ()
 
     @property
     def name(self) -> str:

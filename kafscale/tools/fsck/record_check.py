@@ -9,6 +9,7 @@ from kafscale.formats.partition_record import PartitionRecord, SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE
 from kafscale.protocol.record_batch import HEADER_SIZE as BATCH_HEADER_SIZE
 from kafscale.tools.fsck.findings import Finding, FindingKind
+from kafscale.tools.fsck.record_transactions import transaction_problems
 
 _SMALLEST_SEGMENT_BYTES = HEADER_SIZE + BATCH_HEADER_SIZE + FOOTER_SIZE
 
@@ -35,7 +36,11 @@ def check_record(
     subject = f"{topic}-{partition}"
     found = [
         Finding(kind=FindingKind.RECORD_INCONSISTENT, subject=subject, detail=detail)
-        for detail in (*_offset_problems(record), *_epoch_problems(record))
+        for detail in (
+            *_offset_problems(record),
+            *_epoch_problems(record),
+            *transaction_problems(record),
+        )
     ]
     if record.checkpoint_key:
         found += [
