@@ -162,6 +162,7 @@ def _checkpoint(found: FoundCheckpoint) -> Iterator[Fields]:
         "endOffset": checkpoint.end_offset,
         "segments": len(checkpoint.segments),
         "producers": len(checkpoint.producers),
+        "aborted": len(checkpoint.aborted),
         "fileSize": found.size_bytes,
     }
     for reference in checkpoint.segments:
@@ -190,6 +191,14 @@ def _checkpoint(found: FoundCheckpoint) -> Iterator[Fields]:
                 }
                 for batch in producer.batches
             ],
+        }
+    for one in checkpoint.aborted:
+        yield {
+            "type": "aborted",
+            "producerId": one.producer_id,
+            "firstOffset": one.first_offset,
+            "lastOffset": one.last_offset,
+            "lastStableOffset": one.last_stable_offset,
         }
 
 
@@ -231,6 +240,7 @@ def _slice(found: FoundSlice) -> Fields:
                 "firstSequence": one.batch.first_sequence,
                 "lastSequence": one.batch.last_sequence,
                 "baseOffset": one.batch.base_offset,
+                "kind": one.kind.name.lower(),
             }
             for one in row.producers
         ],

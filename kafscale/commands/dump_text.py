@@ -1,12 +1,13 @@
 """A dump as lines of text: batches, records and index entries are those of Kafka's DumpLogSegments (4.1)."""
 
 from collections.abc import Iterator
-from typing import assert_never
+from typing import Final, assert_never
 
 from kafscale.commands.dump_values import shown_bytes, shown_name
 from kafscale.errors import CorruptDataError
 from kafscale.formats.checkpoint import Checkpoint
 from kafscale.formats.partition_record import ProducerRecord, SegmentReference
+from kafscale.formats.partition_transactions import AbortedTransaction, BatchKind
 from kafscale.formats.segment import VERSION as SEGMENT_VERSION
 from kafscale.protocol.control_records import ControlRecord
 from kafscale.protocol.record_batch import CODEC_MASK, NO_SEQUENCE, BatchHeader, sequence_after
@@ -25,6 +26,13 @@ from kafscale.tools.dump.findings import (
     Note,
     Problem,
 )
+
+_KIND_MARKS: Final = {
+    BatchKind.PLAIN: "",
+    BatchKind.TRANSACTIONAL: "/transactional",
+    BatchKind.ABORT: "/abort",
+    BatchKind.COMMIT: "/commit",
+}
 
 
 def lines_of(finding: Finding) -> Iterator[str]:
@@ -143,10 +151,18 @@ def _index_header(found: FoundIndexHeader) -> str:
 def _checkpoint(checkpoint: Checkpoint, size_bytes: int) -> Iterator[str]:
     yield (
         f"checkpoint: endOffset: {checkpoint.end_offset} segments: {len(checkpoint.segments)} "
-        f"producers: {len(checkpoint.producers)} fileSize: {size_bytes}"
+        f"producers: {len(checkpoint.producers)} aborted: {len(checkpoint.aborted)} fileSize: {size_bytes}"
     )
     yield from map(_reference, checkpoint.segments)
     yield from map(_producer, checkpoint.producers)
+    yield from map(_aborted, checkpoint.aborted)
+
+
+def _aborted(one: AbortedTransaction) -> str:
+    return (
+        f"aborted: producerId: {one.producer_id} firstOffset: {one.first_offset} lastOffset: {one.last_offset} "
+        f"lastStableOffset: {one.last_stable_offset}"
+    )
 
 
 def _reference(reference: SegmentReference) -> str:
@@ -193,7 +209,7 @@ def _slice(found: FoundSlice) -> str:
     place = f"key: {shown_name(row.object_key)}" if found.position is None else f"position: {found.position}"
     producers = ",".join(
         f"{one.producer_id}/{one.producer_epoch}:{one.batch.first_sequence}-{one.batch.last_sequence}"
-        f"@{one.batch.base_offset}"
+        f"@{one.batch.base_offset}{_KIND_MARKS[one.kind]}"
         for one in row.producers
     )
     return (

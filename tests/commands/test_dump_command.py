@@ -19,6 +19,7 @@ from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
 from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, build_index
 from kafscale.formats.journal_entry import CellKind
 from kafscale.formats.partition_record import ProducerRecord, SegmentReference
+from kafscale.formats.partition_transactions import AbortedTransaction
 from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import encode_footer, encode_header
 from kafscale.protocol.compression import Codec
@@ -30,6 +31,7 @@ from tests.support.s3_server import s3_server
 from tests.support.waiting import PATIENCE_SEC
 from tests.tools.journal_objects import entry_of, fence_of, slice_of
 from tests.tools.recovery.recovery_bucket import batch as leader_batch
+from tests.tools.recovery.recovery_bucket import marker
 
 DUMPS = Path(__file__).parents[1] / "golden" / "dumps"
 KAFSCALE = str(Path(sys.executable).with_name("kafscale"))
@@ -196,21 +198,25 @@ def test_checkpoints_are_dumped_too(tmp_path: Path) -> None:
     producer = ProducerRecord(
         producer_id=7, producer_epoch=1, last_timestamp_ms=6, batches=(ProducerBatch(0, 9, 10),)
     )
-    checkpoint = Checkpoint(end_offset=30, segments=(reference, merged), producers=(producer,))
+    aborted = AbortedTransaction(producer_id=7, first_offset=3, last_offset=12, last_stable_offset=5)
+    checkpoint = Checkpoint(
+        end_offset=30, segments=(reference, merged), producers=(producer,), aborted=(aborted,)
+    )
     path = tmp_path / "00000000000000000030-2-a.ckpt"
     path.write_bytes(encode_checkpoint(checkpoint))
     result = dump("--verify", path)
     assert result.exit_code == 0
     assert result.stdout.splitlines()[1:] == [
-        f"checkpoint: endOffset: 30 segments: 2 producers: 1 fileSize: {path.stat().st_size}",
+        f"checkpoint: endOffset: 30 segments: 2 producers: 1 aborted: 1 fileSize: {path.stat().st_size}",
         "baseOffset: 0 lastOffset: 9 count: 10 partitionLeaderEpoch: 2 size: 500 maxTimestamp: 5",
         "baseOffset: 10 lastOffset: 29 count: 20 partitionLeaderEpoch: 2 size: 900 maxTimestamp: 6 start: 0 "
         "key: n/t/0/merged.kfs",
         "producerId: 7 producerEpoch: 1 lastTimestamp: 6 batches: [0-9@10]",
+        "aborted: producerId: 7 firstOffset: 3 lastOffset: 12 lastStableOffset: 5",
         "verified: batches: 0 records: 0 entries: 2 problems: 0",
     ]
     assert [line["type"] for line in dump_json(path)] == [
-        "file", "checkpoint", "reference", "reference", "producer",
+        "file", "checkpoint", "reference", "reference", "producer", "aborted",
     ]  # fmt: skip
     path.write_bytes(encode_checkpoint(checkpoint)[:-1] + b"?")
     assert dump(path).exit_code == 1
@@ -453,6 +459,15 @@ JOURNAL_SLICES = [
     slice_of("us\x1bers", 3, leader_batch(0, 1, 1)),
 ]
 
+TRANSACTIONS = slice_of(
+    "orders",
+    0,
+    leader_batch(10, 2, 2, producer=(7, 1, 0), is_transactional=True),
+    marker(12, 2, (7, 1), commits=False),
+    leader_batch(13, 1, 2, producer=(8, 0, 0), is_transactional=True),
+    marker(14, 2, (8, 1), commits=True),
+)
+
 
 @pytest.fixture
 def entry(tmp_path: Path) -> Path:
@@ -470,6 +485,17 @@ def test_objects_of_journals_are_dumped_as_ever(entry: Path, monkeypatch: pytest
     result = dump("--verify", entry.name, f"{8:020d}.entry", f"{2:020d}.gathered")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (DUMPS / "own-journal-objects.txt").read_text()
+
+
+def test_transactions_in_an_entry_are_dumped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = f"{7:020d}.entry"
+    Path(name).write_bytes(entry_of(7, [TRANSACTIONS]))
+    result = dump("--verify", "--records", name)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (DUMPS / "own-transactions.txt").read_text()
+    row = next(line for line in dump_json(Path(name)) if line["type"] == "slice")
+    assert [one["kind"] for one in row["producers"]] == ["transactional", "abort", "transactional", "commit"]
 
 
 def test_slice_is_dumped_like_a_segment(entry: Path, tmp_path: Path) -> None:
@@ -491,7 +517,14 @@ def test_json_has_the_rows_of_an_entry(entry: Path) -> None:
     row = next(line for line in lines if line.get("topic") == "orders")
     assert (row["baseOffset"], row["lastOffset"], row["count"], row["key"]) == (10, 14, 5, None)
     assert row["producers"] == [
-        {"producerId": 7, "producerEpoch": 1, "firstSequence": 5, "lastSequence": 7, "baseOffset": 10}
+        {
+            "producerId": 7,
+            "producerEpoch": 1,
+            "firstSequence": 5,
+            "lastSequence": 7,
+            "baseOffset": 10,
+            "kind": "plain",
+        }
     ]
     [fence] = [line for line in dump_json(entry.with_name(f"{8:020d}.entry")) if line["type"] == "fence"]
     assert (fence["journal"], fence["sequence"], fence["broker"]) == ("1-abc", 8, 2)

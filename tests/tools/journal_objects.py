@@ -4,12 +4,14 @@ import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from kafscale.formats.batch_kind import kind_of_batch
 from kafscale.formats.journal_entry import (
     NOTHING_COMMITTED,
     CellKind,
     EntryHead,
     EntrySlice,
     Fence,
+    SliceKind,
     SliceProducer,
     encode_fence,
     encode_head,
@@ -49,8 +51,9 @@ def slice_of(topic: str, partition: int, *batches: bytes) -> Slice:
             producer_id=one.producer_id,
             producer_epoch=one.producer_epoch,
             batch=ProducerBatch(one.base_sequence, one.last_sequence, one.base_offset),
+            kind=kind_of_batch(one, memoryview(batch)),
         )
-        for one in headers
+        for one, batch in zip(headers, batches, strict=True)
         if one.producer_id >= 0
     )
     row = EntrySlice(
@@ -65,6 +68,7 @@ def slice_of(topic: str, partition: int, *batches: bytes) -> Slice:
         size_bytes=len(data),
         body_crc=segment.footer.body_crc,
         producers=producers,
+        kind=SliceKind.TRANSACTIONS if any(one.kind for one in producers) else SliceKind.RECORDS,
     )
     return Slice(row, data)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from kafscale.errors import CorruptDataError
+from kafscale.formats.batch_kind import kind_of_batch
 from kafscale.formats.journal_entry import (
     FIXED_BYTES,
     CellKind,
@@ -37,6 +38,7 @@ from kafscale.tools.dump.piece_reader import PieceReader
 from kafscale.tools.dump.segment_walk import SegmentWalk
 
 _KIND = slice(6, 8)
+_MOST_MARKER_BYTES = 64 * 1024
 _NAMED = re.compile(r"(?:(journals|gathered)/([^/]+)/)?([0-9]{20})\.(?:entry|gathered)")
 
 
@@ -66,8 +68,9 @@ class SliceSource:
 
 @dataclass(slots=True)
 class _Seen:
-    """A slice as a walk saw it."""
+    """A slice as a walk saw it, which reads `source`."""
 
+    source: SliceSource
     headers: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     producers: ProducerBatches = field(default_factory=list)
     body_crc: int | None = None
@@ -76,17 +79,24 @@ class _Seen:
     def add(self, finding: Finding) -> None:
         if isinstance(finding, FoundBatch):
             self.batches += 1
-            self._add_batch(finding.header)
+            self._add_batch(finding.position, finding.header)
         elif isinstance(finding, FoundSegmentFooter):
             self.body_crc = finding.footer.body_crc
 
-    def _add_batch(self, one: BatchHeader) -> None:
+    def _add_batch(self, position: int, one: BatchHeader) -> None:
         timestamp, epoch = one.max_timestamp, one.partition_leader_epoch
         self.headers.append((one.base_offset, one.last_offset, one.record_count, timestamp, epoch))
-        if one.producer_id >= 0 and one.base_sequence >= 0:
+        kind = self._kind(position, one)
+        if one.producer_id >= 0 and (one.base_sequence >= 0 or kind.is_marker):
             ids = one.producer_id, one.producer_epoch
-            kind = BatchKind.TRANSACTIONAL if one.is_transactional else BatchKind.PLAIN
             self.producers.append((*ids, one.base_sequence, one.last_sequence, one.base_offset, kind))
+
+    def _kind(self, position: int, one: BatchHeader) -> BatchKind:
+        batch = self.source.read(position, min(one.size_bytes, _MOST_MARKER_BYTES)) if one.is_control else b""
+        try:
+            return kind_of_batch(one, memoryview(batch))
+        except CorruptDataError:
+            return BatchKind.PLAIN  # Not as its row says: that is reported.
 
     def problems(self, row: EntrySlice) -> Iterator[str]:
         """In what a whole slice is not what its row says."""
@@ -182,9 +192,9 @@ class EntryWalk:
         there = max(0, min(row.size_bytes, self._reader.size_bytes - start))
         if not there:
             return  # The object's size was reported as a problem.
-        seen = _Seen()
         is_damaged = False
         source = SliceSource(self._reader, start, there)
+        seen = _Seen(source)
         look = replace(self._look, max_batches=self._batches_left)
         for finding in SegmentWalk(PieceReader(source), look).findings():
             seen.add(finding)

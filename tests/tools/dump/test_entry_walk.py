@@ -6,6 +6,7 @@ from struct import pack_into
 import pytest
 
 from kafscale.formats.journal_entry import CellKind, EntryHead, decode_cell, head_bytes
+from kafscale.formats.partition_transactions import BatchKind
 from kafscale.tools.dump.entry_walk import EntryWalk
 from kafscale.tools.dump.findings import (
     Finding,
@@ -19,7 +20,7 @@ from kafscale.tools.dump.findings import (
 from kafscale.tools.dump.piece_reader import PieceReader
 from tests.tools.dump.sources import EVERYTHING, VERIFY, MemorySource, notes, problems
 from tests.tools.journal_objects import Slice, entry_of, fence_of, slice_of
-from tests.tools.recovery.recovery_bucket import batch
+from tests.tools.recovery.recovery_bucket import batch, marker
 
 PLAIN = Look()
 ORDERS = slice_of("orders", 0, batch(10, 3, 2, producer=(7, 1, 5)), batch(13, 2, 2))
@@ -64,6 +65,33 @@ def test_batches_of_the_slices_that_are_asked_for(look: Look, expected: set[int]
     findings = walk(ENTRY, look)
     assert set(offsets(findings)) == expected
     assert problems(findings) == []
+
+
+TRANSACTIONS = slice_of(
+    "orders",
+    0,
+    batch(10, 3, 2, producer=(7, 1, 0), is_transactional=True),
+    marker(13, 2, (7, 1), commits=True),
+    batch(14, 1, 2, producer=(7, 1, 3), is_transactional=True),
+    marker(15, 2, (7, 2), commits=False),
+)
+
+
+def test_markers_of_a_slice_are_as_its_row_says() -> None:
+    assert [one.kind for one in TRANSACTIONS.row.producers] == [
+        BatchKind.TRANSACTIONAL,
+        BatchKind.COMMIT,
+        BatchKind.TRANSACTIONAL,
+        BatchKind.ABORT,
+    ]
+    findings = walk(entry_of(5, [TRANSACTIONS]))
+    assert problems(findings) == [] and offsets(findings) == [10, 13, 14, 15]
+    producers = list(TRANSACTIONS.row.producers)
+    producers[1] = replace(producers[1], kind=BatchKind.ABORT)
+    lies = Slice(replace(TRANSACTIONS.row, producers=tuple(producers)), TRANSACTIONS.data)
+    assert problems(walk(entry_of(5, [lies]))) == [
+        "slice of orders-0: it has 4 batches of idempotent producers, its row says 4 or others"
+    ]
 
 
 def test_positions_of_batches_are_those_in_the_slice() -> None:
