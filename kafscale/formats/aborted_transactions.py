@@ -61,6 +61,13 @@ class AbortedTransactions:
         for column in (self._producer_ids, self._first_offsets, self._last_offsets, self._stable_offsets):
             del column[:end]
 
+    def copy(self) -> "AbortedTransactions":
+        """The same, for another thread."""
+        copied = AbortedTransactions()
+        copied._producer_ids, copied._first_offsets = self._producer_ids[:], self._first_offsets[:]
+        copied._last_offsets, copied._stable_offsets = self._last_offsets[:], self._stable_offsets[:]
+        return copied
+
     def remove(self, last_offsets: Collection[int]) -> None:
         """Remove those whose markers have these offsets."""
         if not last_offsets:

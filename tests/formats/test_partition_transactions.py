@@ -111,7 +111,9 @@ def test_those_below_the_log_start_are_forgotten(
 def test_single_ones_are_removed(log: list[TransactionEvent], last_offsets: set[int]) -> None:
     aborted = after_events(NO_TRANSACTIONS, log).aborted
     known = AbortedTransactions(aborted)
+    copied = known.copy()
     known.remove(last_offsets)
+    assert tuple(copied) == aborted
     kept = [one for one in aborted if one.last_offset not in last_offsets]
     assert list(known) == kept
     assert known.between(0, 1000) == sorted(kept, key=lambda one: one.first_offset)

@@ -14,6 +14,7 @@ from typing import Final
 
 from kafscale.errors import CorruptDataError
 from kafscale.formats import object_keys
+from kafscale.formats.aborted_transactions import AbortedTransactions
 from kafscale.formats.object_keys import Compaction
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import SegmentHeader, parse_header
@@ -41,6 +42,9 @@ logger = logging.getLogger(__name__)
 
 # The limit of one decompressed batch; a batch that holds more is left as it is.
 OPENED_LIMIT_BYTES: Final = 256 * 1024 * 1024
+
+# More are felt on the event loop while they are sorted.
+_MANY_TRANSACTIONS: Final = 1000
 
 
 class MapTooSmallError(Exception):
@@ -109,10 +113,7 @@ class PartitionCompaction:
                 if producer.batches
             },
             opened_limit_bytes=OPENED_LIMIT_BYTES,
-            aborted=[
-                AbortedRange(one.producer_id, one.first_offset, one.last_offset)
-                for one in sorted(self._partition.aborted or (), key=lambda one: one.first_offset)
-            ],
+            aborted=await _ranges(self._partition.aborted),
         )
         most_keys = sum(reference.record_count for reference in state.dirty)
         async with tools.work.begin(rules, tools.memory_bytes, most_keys) as cleaning:
@@ -229,6 +230,21 @@ class PartitionCompaction:
         return NamedSource(
             reference, object_keys.key_of_reference(self._tools.namespace, topic, index, reference)
         )
+
+
+async def _ranges(aborted: AbortedTransactions | None) -> list[AbortedRange]:
+    if aborted is None:
+        return []
+    if len(aborted) <= _MANY_TRANSACTIONS:
+        return _in_order(aborted)
+    return await asyncio.to_thread(_in_order, aborted.copy())
+
+
+def _in_order(aborted: AbortedTransactions) -> list[AbortedRange]:
+    return [
+        AbortedRange(one.producer_id, one.first_offset, one.last_offset)
+        for one in sorted(aborted, key=lambda one: one.first_offset)
+    ]
 
 
 async def _of(parts: Sequence[bytes]) -> AsyncGenerator[bytes, None]:

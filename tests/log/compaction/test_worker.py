@@ -1,18 +1,21 @@
 """The compaction process by itself: what it answers, and how it ends."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import BinaryIO, cast
 
 import pytest
 
-from kafscale.log.compaction.cleaner import CleaningRules
+from kafscale.log.compaction.cleaned_transactions import AbortedRange
+from kafscale.log.compaction.cleaner import CleaningRules, CleaningTotals
 from kafscale.log.compaction.worker import encode_begin
 from kafscale.log.compaction.worker_frames import Frame, read_frame, write_frame
-from tests.log.compaction.logs_of_keys import Sent, batch_of
+from tests.log.compaction.logs_of_keys import Sent, batch_of, marker_of
 from tests.support.waiting import PATIENCE_SEC
 
 RULES = CleaningRules(
@@ -76,3 +79,23 @@ def test_it_ends_quietly_with_its_broker(worker: "subprocess.Popen[bytes]", send
     assert worker.wait(PATIENCE_SEC) == 0
     assert worker.stderr is not None
     assert worker.stderr.read() == b""
+
+
+def test_transactions_reach_it_and_can_come_once_more(worker: "subprocess.Popen[bytes]") -> None:
+    """An aborted transaction without records has its marker left, here and in the second pass."""
+    rules = replace(RULES, aborted=[AbortedRange(7, 0, 2), AbortedRange(8, 1, 3)])
+    log = (
+        batch_of([Sent(b"a", b"1")], 1, producer=(8, 0, 0), is_transactional=True)
+        + marker_of(2, 7, commits=False)
+        + marker_of(3, 8, commits=False)
+    )
+    assert ask(worker, Frame.BEGIN, encode_begin(rules, 1 << 16, 10)) == (Frame.DONE, b"")
+    assert ask(worker, Frame.MAP, log) == (Frame.DONE, b"[false, 4]")
+    cleaned = ask(worker, Frame.CLEAN, log)
+    (kind, ended) = ask(worker, Frame.END)
+    assert kind is Frame.DONE
+    totals = CleaningTotals(*json.loads(ended)[1])
+    assert (totals.removed_records, totals.gone_transactions) == (1, [2])
+    assert ask(worker, Frame.AGAIN) == (Frame.DONE, b"")
+    assert ask(worker, Frame.CLEAN, log) == cleaned
+    assert ask(worker, Frame.END) == (kind, ended)
