@@ -84,12 +84,6 @@ class BucketPlan:
         return max(self.highest_producer_id + 1, known) + PASSED_OVER_PRODUCER_IDS
 
     @property
-    def open_transactions(self) -> int:
-        """The number of transactions that are open in a partition's log, each as often as it is."""
-        partitions = (partition for topic in self.topics for partition in topic.partitions)
-        return sum(len(partition.record.transactions.open) for partition in partitions)
-
-    @property
     def segment_format(self) -> int:
         """The level of the feature `SEGMENT_FORMAT` that the largest segment needs."""
         partitions = (partition for topic in self.topics for partition in topic.partitions)

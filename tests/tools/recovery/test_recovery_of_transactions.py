@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.cluster.cluster_record import new_kafka_uuid
+from kafscale.commands.recover_report import as_fields, as_text
 from kafscale.errors import CorruptDataError
 from kafscale.formats.aborted_transactions import AbortedTransactions
 from kafscale.formats.checkpoint import Checkpoint, decode_checkpoint
@@ -224,6 +225,21 @@ async def test_open_transactions_get_markers_that_abort_them() -> None:
     assert (marker.commit, marker.producer_epoch, marker.transactional_id) == (False, 5, NO_ID)
     assert marker.decided_ms == NOW_MS, "the first one stays"
     assert marker.topic_id != uuid.UUID(int=0)
+
+
+def test_the_plan_names_what_is_open() -> None:
+    led = open_log(epoch=4)
+    for producer_id in range(20, 32):
+        led.write(producer_id)
+    led.flush()
+    found = topic_plan(plan(led.inspected()))
+    shown = as_text(found, (), applying=False)
+    assert "Open transactions, which --apply ends" in shown
+    assert f"{TOPIC}-0: of producer {P}, epoch 4, from offset 0 on" in shown
+    assert f"{TOPIC}-0: 3 more" in shown
+    [partition] = as_fields(found, ())["topics"][0]["partitions"]
+    assert partition["open_transactions"][0] == {"producer_id": P, "producer_epoch": 4, "first_offset": 0}
+    assert "Open transactions" not in as_text(topic_plan(plan(())), (), applying=False)
 
 
 async def test_a_marker_of_an_earlier_topic_is_replaced() -> None:
