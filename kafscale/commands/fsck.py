@@ -102,6 +102,7 @@ class _Command:
                     _Progress(self._errors, time.monotonic),
                     topics=options.topics,
                     verify=options.verify,
+                    longest_transaction_ms=settings.transaction_max_timeout_ms,
                 )
             except UnknownTopicError as problem:
                 raise SettingError(f"--topic {problem.topic!r} is not legal: {problem}") from None

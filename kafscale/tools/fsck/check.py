@@ -24,7 +24,7 @@ from kafscale.tools.fsck.findings import FsckReport, PartitionReport, Severity, 
 from kafscale.tools.fsck.journal_check import JournalCheck
 from kafscale.tools.fsck.partition_check import PartitionCheck, Progress
 from kafscale.tools.fsck.reading import Reading
-from kafscale.tools.fsck.transaction_check import TransactionCheck
+from kafscale.tools.fsck.transaction_check import LONGEST_MS, TransactionCheck
 
 PARTITIONS_AT_ONCE: Final = 8
 FOREIGN_EXAMPLES: Final = 20
@@ -47,14 +47,21 @@ async def check_cluster(
     topics: Collection[str] = (),
     verify: bool = False,
     now_ms: Callable[[], int] = clocks.now_ms,
+    longest_transaction_ms: int = LONGEST_MS,
 ) -> FsckReport:
     """Check everything, or `topics` alone; `verify` reads every byte of what is published.
 
-    `now_ms`: Unix milliseconds, by which transactions are too old.
+    `now_ms`: Unix milliseconds. `longest_transaction_ms`: the longest time-out that the brokers allow.
 
     Raises `StoreError`, `UnknownTopicError`; `CorruptDataError` when the cluster's identity cannot be read.
     """
-    return await _Check(reading, progress, sorted(set(topics)), verify, now_ms).run()
+    return await _Check(
+        reading,
+        progress,
+        sorted(set(topics)),
+        verify,
+        TransactionCheck(reading, now_ms, longest_transaction_ms),
+    ).run()
 
 
 class _Check:
@@ -66,10 +73,10 @@ class _Check:
         progress: Progress,
         topics: Sequence[str],
         verify: bool,
-        now_ms: Callable[[], int],
+        transaction_check: TransactionCheck,
     ) -> None:
         self._reading = reading
-        self._now_ms = now_ms
+        self._transaction_check = transaction_check
         self._topics = topics
         self._verify = verify
         self._partition_check = PartitionCheck(reading, progress, verifies=verify)
@@ -105,7 +112,7 @@ class _Check:
             if one.standing is Standing.ACTIVE
         }
         findings += await OffsetsCheck(reading, topics, log_ends).check()
-        findings += await TransactionCheck(reading, self._now_ms).check(partitions)
+        findings += await self._transaction_check.check(partitions)
         journal_check = JournalCheck(reading, verifies=self._verify, topics=self._topics)
         journals = await journal_check.check()
         for info in journal_check.foreign:

@@ -84,6 +84,12 @@ class BucketPlan:
         return max(self.highest_producer_id + 1, known) + PASSED_OVER_PRODUCER_IDS
 
     @property
+    def has_transactions(self) -> bool:
+        """True if a partition's log has batches of transactions, as far as that is remembered."""
+        partitions = (partition for topic in self.topics for partition in topic.partitions)
+        return any(one.endings or one.record.transactions for one in partitions)
+
+    @property
     def segment_format(self) -> int:
         """The level of the feature `SEGMENT_FORMAT` that the largest segment needs."""
         partitions = (partition for topic in self.topics for partition in topic.partitions)

@@ -17,7 +17,14 @@ from kafscale.cluster.cluster_record import adopt_cluster_id, kafka_uuid_text, r
 from kafscale.cluster.feature_updates import raise_level
 from kafscale.cluster.producer_ids import pass_over
 from kafscale.errors import CorruptDataError, KafscaleError, ObjectExistsError
-from kafscale.formats.features import LEGACY_LEVEL, SEGMENT_FORMAT, level_before
+from kafscale.formats.features import (
+    LEGACY_LEVEL,
+    NEW_CLUSTER,
+    SEGMENT_FORMAT,
+    TRANSACTION_VERSION,
+    TRANSACTIONS_LEVEL,
+    level_before,
+)
 from kafscale.formats.partition_record import encode_partition_record
 from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.metadata import keys
@@ -203,7 +210,9 @@ class RecoveryWriter:
             await put_markers(self._metadata, topic.name, topic_id, markers)
 
     async def _raise_levels(self) -> None:
-        levels = dict(self._plan.restored.levels) if self._plan.restored is not None else {}
+        levels = dict(NEW_CLUSTER) if self._plan.restored is None else dict(self._plan.restored.levels)
+        if self._plan.has_transactions:
+            levels[TRANSACTION_VERSION] = max(levels.get(TRANSACTION_VERSION, 0), TRANSACTIONS_LEVEL)
         levels[SEGMENT_FORMAT] = max(levels.get(SEGMENT_FORMAT, LEGACY_LEVEL), self._plan.segment_format)
         for feature, level in levels.items():
             if level > level_before(feature):

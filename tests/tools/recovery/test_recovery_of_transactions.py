@@ -13,6 +13,7 @@ from kafscale.commands.recover_report import as_fields, as_text
 from kafscale.errors import CorruptDataError
 from kafscale.formats.aborted_transactions import AbortedTransactions
 from kafscale.formats.checkpoint import Checkpoint, decode_checkpoint
+from kafscale.formats.features import TRANSACTION_VERSION, decode_level
 from kafscale.formats.marker_record import MarkerRecord, decode_marker_record, encode_marker_record
 from kafscale.formats.partition_record import PartitionRecord, ProducerRecord
 from kafscale.formats.partition_transactions import (
@@ -254,6 +255,33 @@ async def test_a_marker_of_an_earlier_topic_is_replaced() -> None:
         await put_markers(metadata, TOPIC, topic_id, ours)
         found = {item.key: item.value for item in (await metadata.range(keys.PARTITION_MARKERS)).items}
         assert found == {keys_of[0]: ours[keys_of[0]], keys_of[1]: mine}
+
+
+@pytest.mark.parametrize(
+    ("has_snapshot", "has_transactions", "level"),
+    [(False, False, 2), (False, True, 2), (True, False, None), (True, True, 2)],
+)
+async def test_transactions_are_on_where_they_were(
+    has_snapshot: bool, has_transactions: bool, level: int | None
+) -> None:
+    """Without a snapshot the cluster begins as a new one does; a cluster of an older release stays as it was."""
+    led = TransactionalLog()
+    led.write(P, is_transactional=has_transactions)
+    led.flush()
+    found = topic_plan(plan(led.inspected()))
+    metadata = MemoryStore()
+    writer = RecoveryWriter(
+        metadata,
+        memory_bucket(),
+        with_entries(found, {}) if has_snapshot else found,
+        configs={},
+        new_uuid=new_kafka_uuid,
+        progress=Silence(),
+    )
+    await writer.write(skip_damaged=False)
+    key = keys.feature(TRANSACTION_VERSION)
+    held = await metadata.get(key)
+    assert (None if held is None else decode_level(key, held.value)) == level
 
 
 async def test_the_last_epoch_is_not_exceeded() -> None:
