@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from kafscale.cluster.cluster_record import ensure_cluster_id
 from kafscale.errors import CorruptDataError, StoreUnavailableError
+from kafscale.formats.features import NEW_CLUSTER
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.store import Delete, Put, Snapshot
@@ -66,7 +67,8 @@ async def test_it_holds_what_lasts_as_of_one_revision(snapshots: Snapshots, meta
     assert taken.stored.key == f"backups/prod/default/{named}"
     header, entries = await snapshots.read(taken.stored.key)
     assert header == taken.header
-    assert entries.keys() == {keys.CLUSTER, keys.topic("t"), "group-offsets/g"}
+    of_new_clusters = {keys.feature(name) for name in NEW_CLUSTER}
+    assert entries.keys() == {keys.CLUSTER, keys.topic("t"), "group-offsets/g", *of_new_clusters}
     assert entries["group-offsets/g"] == b"7"
     assert header.cluster_id
     assert await snapshots.find() == [taken.stored]
