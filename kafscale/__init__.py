@@ -29,6 +29,7 @@ def read(
     partitions: Sequence[int] | None = None,
     columns: Sequence[str] | None = None,
     on_expired: str = "error",
+    isolation_level: str = "read_committed",
     progress: bool | Callable[[ReadProgress], None] = False,
     settings: Mapping[str, str] | None = None,
 ) -> pyarrow.RecordBatchReader:
@@ -43,7 +44,8 @@ def read(
 
     `start`, `end`: an offset, "earliest", "latest", or a time with its zone (a datetime, or text in ISO 8601),
     which is that of the first record that is not older; or a mapping of partitions to these.
-    `on_expired`: "error", or "earliest" to begin with what is there. `progress`: True for a line on standard
+    `on_expired`: "error", or "earliest" to begin with what is there. `isolation_level`: "read_committed" ends at the
+    last stable offset, and leaves out what was aborted; "read_uncommitted" brings all. `progress`: True for a line on standard
     error, or a function that is called with a `ReadProgress`.
 
     Raises `ImportError` without the extra, and subclasses of `kafscale.errors.KafscaleError`: `ReadOptionError`
@@ -62,6 +64,7 @@ def read(
         partitions=partitions,
         columns=columns,
         on_expired=on_expired,
+        isolation_level=isolation_level,
         progress=progress,
         settings=settings,
     )

@@ -1,6 +1,6 @@
 """Makes Arrow record batches of Kafka's record batches, in compiled code, without an object for each record."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,23 +41,29 @@ _MAX_SCRATCH_BYTES = 32 * 1024 * 1024
 
 
 def record_columns(
-    stored: Iterable[StoredBatches], topic: str, *, include_headers: bool
+    stored: Iterable[StoredBatches],
+    topic: str,
+    *,
+    include_headers: bool,
+    on_skipped: Callable[[int], None] = lambda _: None,
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
-    The schema is `arrow_schema(include_headers)`; control batches are skipped. The memory of `stored` may be used
-    again once the next ones are requested. A timestamp that microseconds cannot represent becomes null: one
+    The schema is `arrow_schema(include_headers)`. Control batches and those of aborted transactions are skipped by their
+    headers; `on_skipped` is called with the number of their records. The memory of `stored` may be used again once the
+    next ones are requested. A timestamp that microseconds cannot represent becomes null: one
     producer cannot keep a topic from being read. Raises `CorruptDataError` for records that break their format, and
     the errors of `stored`.
     """
-    writer = _ColumnWriter(topic, include_headers)
+    writer = _ColumnWriter(topic, include_headers, on_skipped)
     for batches in stored:
         yield from writer.append(batches)
     yield from writer.finish()
 
 
 class _ColumnWriter:
-    def __init__(self, topic: str, include_headers: bool) -> None:
+    def __init__(self, topic: str, include_headers: bool, on_skipped: Callable[[int], None]) -> None:
+        self._on_skipped = on_skipped
         self._include_headers = include_headers
         self._topics = repeated_text(topic, MAX_ROWS)
         self._partitions = PartitionRuns()
@@ -72,16 +78,28 @@ class _ColumnWriter:
         """Take all of them; yields the batches that become full."""
         self._partitions.begin(batches.partition, int(self._buffers.state[walk.ROWS]))
         data, end = _address(batches.data), len(batches.data)
-        found = np.zeros(2, np.int64)
+        found = np.zeros(3, np.int64)
+        # Without a row there is no address.
+        aborted = _address(batches.aborted.table) if batches.aborted else 0
         wanted = batches.first_offset, batches.next_offset
         position = 0
         while position < end:
             position = walk.list_batches(
-                data, position, end, *wanted, self._table_address, _TABLE_ROWS, _address(found)
+                data,
+                position,
+                end,
+                *wanted,
+                self._table_address,
+                _TABLE_ROWS,
+                _address(found),
+                aborted,
+                len(batches.aborted),
             )
-            count, last_position = found.tolist()
+            count, last_position, skipped = found.tolist()
             if position == walk.BROKEN_AT:
                 raise _broken_batch(batches, last_position)
+            if skipped:
+                self._on_skipped(skipped)
             for begin, end_of_run, _ in self._runs(batches, count):
                 yield from self._append_run(batches, begin, end_of_run)
 

@@ -55,6 +55,7 @@ _HEADER_SIZE = 61
 _LOG_OVERHEAD = 12
 _MAGIC = 2
 _LOG_APPEND_TIME = 0x08
+_TRANSACTIONAL = 0x10
 _CONTROL = 0x20
 _MAX_INT64 = 2**63 - 1
 _MAX_TIME_MS = _MAX_INT64 // 1000
@@ -79,7 +80,23 @@ def _is_batch(at: int, room_bytes: int) -> bool:
     )
 
 
-@compiled("int64(int64, int64, int64, int64, int64, int64, int64, int64)")
+@inlined
+def _is_aborted(producer_id: int, offset: int, aborted: int, aborted_count: int) -> bool:
+    """True if one of the rows at the address `aborted` has the producer's offset (`reader.aborted_batches`)."""
+    low, high = 0, aborted_count
+    while low < high:
+        middle = (low + high) >> 1
+        row = aborted + 24 * middle
+        other_id = int64_at(row)
+        if other_id < producer_id or (other_id == producer_id and int64_at(row + 8) <= offset):
+            low = middle + 1
+        else:
+            high = middle
+    row = aborted + 24 * (low - 1)
+    return low > 0 and int64_at(row) == producer_id and offset <= int64_at(row + 16)
+
+
+@compiled("int64(int64, int64, int64, int64, int64, int64, int64, int64, int64, int64)")
 def list_batches(
     data: int,
     position: int,
@@ -89,14 +106,18 @@ def list_batches(
     table: int,
     max_count: int,
     found: int,
+    aborted: int,
+    aborted_count: int,
 ) -> int:
     """Enter the batches from `position` on with records of the wanted offsets into `table`, up to `max_count`.
 
-    `data`: the address of position 0; `end`: the position after the last byte. Control batches are skipped. Returns
-    the position to continue at, `end` if nothing more is wanted, or `BROKEN_AT`. Writes two integers at `found`: the
-    number of batches, and the position of the last one that was read.
+    `data`: the address of position 0; `end`: the position after the last byte. Control batches are skipped, and those
+    of the aborted transactions, whose `aborted_count` rows are at the address `aborted`. Returns the position to
+    continue at, `end` if nothing more is wanted, or `BROKEN_AT`. Writes three integers at `found`: the number of
+    batches, the position of the last one that was read, and the records of those that were skipped.
     """
     count = 0
+    skipped = 0
     while position < end and count < max_count:
         at = data + position
         put_int64(found + 8, position)
@@ -108,7 +129,15 @@ def list_batches(
         if base_offset >= next_offset:
             position = end
             break
-        if base_offset + last_delta >= first_offset and attributes & _CONTROL == 0:
+        if base_offset + last_delta < first_offset:
+            position += size_bytes
+            continue
+        if attributes & _CONTROL != 0 or (
+            attributes & _TRANSACTIONAL != 0
+            and _is_aborted(big_endian_int64_at(at + 43), base_offset, aborted, aborted_count)
+        ):
+            skipped += big_endian_int32_at(at + 57)
+        else:
             row = table + 8 * TABLE_COLUMNS * count
             put_int64(row + 8 * POSITION, position)
             put_int64(row + 8 * RECORDS_START, at + _HEADER_SIZE)
@@ -122,6 +151,7 @@ def list_batches(
             count += 1
         position += size_bytes
     put_int64(found, count)
+    put_int64(found + 16, skipped)
     return position
 
 

@@ -1,6 +1,6 @@
 """Reads one split into Arrow record batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 import pyarrow as pa
@@ -17,10 +17,16 @@ from kafscale.settings.broker import Settings
 _spare_pools: list[SlabPool] = []
 
 
-def read_split(settings: Settings, split: AnySplit, *, include_headers: bool) -> Iterator[pa.RecordBatch]:
+def read_split(
+    settings: Settings,
+    split: AnySplit,
+    *,
+    include_headers: bool,
+    on_skipped: Callable[[int], None] = lambda _: None,
+) -> Iterator[pa.RecordBatch]:
     """The split's records, each partition's in order, in batches of the schema `arrow_schema(include_headers)`.
 
-    Every byte was checked against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`,
+    `on_skipped`: see `record_columns`. Every byte was checked against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`,
     `StoreError`, `StartupError`.
     """
     # Imported here: its code is compiled when it is loaded, which only tasks use.
@@ -31,5 +37,7 @@ def read_split(settings: Settings, split: AnySplit, *, include_headers: bool) ->
         StoreThread(OpenedStores(settings)) as stores,
         closing(split_batches(settings.s3_namespace, split, stores, pool)) as stored,
     ):
-        yield from record_columns(stored, split.topic, include_headers=include_headers)
+        yield from record_columns(
+            stored, split.topic, include_headers=include_headers, on_skipped=on_skipped
+        )
     _spare_pools[:] = [pool]

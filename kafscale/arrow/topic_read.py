@@ -26,12 +26,20 @@ def read_topic(
     partitions: Sequence[int] | None = None,
     columns: Sequence[str] | None = None,
     on_expired: str = "error",
+    isolation_level: str = "read_committed",
     progress: bool | Callable[[ReadProgress], None] = False,
     settings: Mapping[str, str] | None = None,
 ) -> pa.RecordBatchReader:
     """See `kafscale.read`."""
     names = checked_columns(columns)
-    request = request_of(topic, start=start, end=end, partitions=partitions, on_expired=on_expired)
+    request = request_of(
+        topic,
+        start=start,
+        end=end,
+        partitions=partitions,
+        on_expired=on_expired,
+        isolation_level=isolation_level,
+    )
     line = ProgressLine() if progress is True else None
     stores = source_of(
         source,

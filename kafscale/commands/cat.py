@@ -101,7 +101,7 @@ class _Cat:
         namespace = self._source.settings.s3_namespace
         pool = SlabPool(POOL_BYTES)
         with StoreThread(self._source) as stores:
-            planner = stores.call(_planner(namespace, request.topic))
+            planner = stores.call(_planner(namespace, request))
             plan = stores.start(planner.plan(request)).result()
             topic_id = plan.topic_id
             while True:
@@ -145,10 +145,10 @@ class _Cat:
 
 
 def _planner(
-    namespace: str, topic: str
+    namespace: str, request: ReadRequest
 ) -> Callable[[MetadataReader, ListingReader], Awaitable[TopicPlanner]]:
     async def made(metadata: MetadataReader, objects: ListingReader) -> TopicPlanner:
-        return TopicPlanner(metadata, objects, namespace, topic)
+        return TopicPlanner(metadata, objects, namespace, request.topic, request.isolation_level)
 
     return made
 

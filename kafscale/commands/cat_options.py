@@ -52,6 +52,13 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
     show_default=True,
     help="For a start that expired: fail, or begin with what is there.",
 )
+@click.option(
+    "--isolation-level",
+    type=click.Choice(["read_committed", "read_uncommitted"]),
+    default="read_committed",
+    show_default=True,
+    help="Print what is committed, or also records of open and aborted transactions.",
+)
 @click.option("--key", metavar="TEXT", help="Only records with exactly this key.")
 @click.option(
     "--grep", metavar="REGEX", help="Only records whose value has a match of this regular expression."
@@ -67,6 +74,7 @@ def cat(
     end: str | None,
     since: str | None,
     on_expired: str,
+    isolation_level: str,
     key: str | None,
     grep: str | None,
     max_records: int | None,
@@ -106,6 +114,7 @@ def cat(
                 end=_offset_or_text(end),
                 partitions=partitions or None,
                 on_expired=on_expired,
+                isolation_level=isolation_level,
             ),
             line_format=LineFormat(line_format),
             key=None if key is None else key.encode("utf-8", "surrogateescape"),

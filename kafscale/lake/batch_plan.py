@@ -64,7 +64,7 @@ class BatchPlan:
 
 
 def target_of_run(state: ExportState, log: TopicLog, starts: Mapping[int, int]) -> Target:
-    """Everything up to the log end as it is now.
+    """Everything up to the last stable offset as it is now.
 
     `starts`: where to begin with partitions that have no export yet. Raises `ExportRefusedError`.
     """
@@ -72,17 +72,17 @@ def target_of_run(state: ExportState, log: TopicLog, starts: Mapping[int, int]) 
     begun: dict[int, int] = {}
     ranges: dict[int, Ranges] = {}
     for partition in log.partitions:
-        index, end = partition.partition, partition.log_end_offset
+        index, log_end = partition.partition, partition.log_end_offset
         position = state.position(index)
         if position is None:
             # A partition that was added to an exported topic: none of its records may be skipped.
             position = begun[index] = 0 if state.starts else starts[index]
-        if position > end:
+        if position > log_end:
             raise ExportRefusedError(
-                f"the table has {log.topic}-{index} up to offset {position}, but the log ends at {end}: the topic "
+                f"the table has {log.topic}-{index} up to offset {position}, but the log ends at {log_end}: the topic "
                 "was restored from an older state, or the table belongs to another cluster; export into a new table"
             )
-        ranges[index] = difference(((position, end),), state.done(index))
+        ranges[index] = difference(((position, partition.end_offset),), state.done(index))
     return Target(topic_id=str(log.topic_id), starts=begun, ranges=ranges)
 
 
@@ -92,7 +92,7 @@ def target_of_backfill(state: ExportState, log: TopicLog, wanted: Mapping[int, R
     ranges: dict[int, Ranges] = {}
     for partition in log.partitions:
         first, following = wanted.get(partition.partition, (0, 0))
-        asked = ((first, min(following, partition.log_end_offset)),)
+        asked = ((first, min(following, partition.end_offset)),)
         ranges[partition.partition] = difference(asked, state.done(partition.partition))
     return Target(topic_id=str(log.topic_id), ranges=ranges)
 

@@ -45,7 +45,7 @@ def resolve_point(option: str, point: OffsetPoint, log: TopicLog, find: FindOffs
     """
     if isinstance(point, TimestampForAll):
         found = find(point.timestamp_ms, log)
-        ends = {one.partition: one.log_end_offset for one in log.partitions}
+        ends = {one.partition: one.end_offset for one in log.partitions}
         return {
             partition: ends[partition] if offset is None else offset for partition, offset in found.items()
         }
@@ -56,7 +56,7 @@ def resolve_point(option: str, point: OffsetPoint, log: TopicLog, find: FindOffs
 
 
 def _at_edge(log: PartitionLog, edge: LogEdge) -> int:
-    return log.log_start_offset if edge is LogEdge.EARLIEST else log.log_end_offset
+    return log.log_start_offset if edge is LogEdge.EARLIEST else log.end_offset
 
 
 def _specific(option: str, point: SpecificOffsets, log: TopicLog) -> dict[int, int]:
@@ -71,7 +71,7 @@ def _specific(option: str, point: SpecificOffsets, log: TopicLog) -> dict[int, i
         if offset == EARLIEST_OFFSET:
             offset = one.log_start_offset
         elif offset == LATEST_OFFSET:
-            offset = one.log_end_offset
+            offset = one.end_offset
         elif offset > one.log_end_offset:
             raise SettingError(
                 f"{option} names offset {offset} of {topic}-{partition}, whose log ends at {one.log_end_offset}"

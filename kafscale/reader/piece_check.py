@@ -11,6 +11,7 @@ from kafscale.formats.partition_record import EpochStart, PartitionRecord
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.segment_check import Expected, check_chunk, check_whole, wanted_bytes
 from kafscale.memory.pieces import Pieces
+from kafscale.reader.aborted_batches import NONE_ABORTED, AbortedBatches
 from kafscale.reader.splits import Piece
 from kafscale.reader.stored_batches import StoredBatches
 
@@ -29,10 +30,16 @@ class Located(Protocol):
 
 
 class PieceCheck:
-    """One piece's object, the wanted bytes of it, and the check of the read bytes."""
+    """One piece's object, the wanted bytes of it, and the check of the read bytes.
 
-    def __init__(self, namespace: str, located: Located, piece: Piece) -> None:
+    `aborted`: what the readers of its batches leave out.
+    """
+
+    def __init__(
+        self, namespace: str, located: Located, piece: Piece, aborted: AbortedBatches = NONE_ABORTED
+    ) -> None:
         self.piece = piece
+        self._aborted = aborted
         self._partition = located.partition
         reference = piece.reference
         self.object_key = object_keys.key_of_reference(namespace, located.topic, located.partition, reference)
@@ -71,4 +78,5 @@ class PieceCheck:
             data=file.contiguous(start, end),
             first_offset=self.piece.first_offset,
             next_offset=self.piece.next_offset,
+            aborted=self._aborted,
         )

@@ -12,6 +12,7 @@ from kafscale.formats.segment_check import OtherTopicError, UncertainChunkError
 from kafscale.formats.segment_layout import SegmentLayout
 from kafscale.formats.segment_scan import SegmentScan
 from kafscale.objects.object_store import ObjectReader
+from kafscale.reader.aborted_batches import NONE_ABORTED, AbortedBatches
 from kafscale.reader.piece_check import Located, PieceCheck
 from kafscale.reader.splits import CHUNK_BYTES, Piece, chunks_of_layout, pieces_of
 from kafscale.reader.stored_batches import StoredBatches
@@ -25,7 +26,13 @@ _SCANNED_AHEAD = 4
 
 
 async def read_piece(
-    objects: ObjectReader, namespace: str, located: Located, piece: Piece, *, any_epoch: bool = False
+    objects: ObjectReader,
+    namespace: str,
+    located: Located,
+    piece: Piece,
+    *,
+    any_epoch: bool = False,
+    aborted: AbortedBatches = NONE_ABORTED,
 ) -> AsyncGenerator[StoredBatches, None]:
     """The piece's batches: all at once or, if only the whole segment's CRC covers them, chunk after chunk.
 
@@ -38,20 +45,19 @@ async def read_piece(
         parts = await _verified_parts(objects, namespace, located, piece)
     else:
         try:
-            yield await _read_twice(objects, namespace, located, piece, any_epoch=any_epoch)
+            check = PieceCheck(namespace, located, piece, aborted)
+            yield await _read_twice(objects, check, any_epoch=any_epoch)
         except (UncertainChunkError, BrokenChainError) as problem:
             if piece.chunk is None:
                 raise
             logger.warning("verifying a segment as a whole", extra={"problem": str(problem)})
             parts = await _verified_parts(objects, namespace, located, piece)
     for part in parts:
-        yield await _read_twice(objects, namespace, located, part, any_epoch=any_epoch)
+        check = PieceCheck(namespace, located, part, aborted)
+        yield await _read_twice(objects, check, any_epoch=any_epoch)
 
 
-async def _read_twice(
-    objects: ObjectReader, namespace: str, located: Located, piece: Piece, *, any_epoch: bool
-) -> StoredBatches:
-    check = PieceCheck(namespace, located, piece)
+async def _read_twice(objects: ObjectReader, check: PieceCheck, *, any_epoch: bool) -> StoredBatches:
     try:
         return await _read_once(objects, check, any_epoch)
     except (OtherTopicError, UncertainChunkError):

@@ -21,14 +21,18 @@ class PlacedRecord(NamedTuple):
 
 
 def records_of(batches: StoredBatches) -> Iterator[PlacedRecord]:
-    """Its wanted records, ascending, without those of control batches.
+    """Its wanted records, ascending, without those of control batches and of aborted transactions.
 
     Raises `CorruptDataError` for records that break their format.
     """
     for position, header in walk(batches.data, 0, len(batches.data), batches.name):
         if header.base_offset >= batches.next_offset:
             return
-        if header.is_control or header.last_offset < batches.first_offset:
+        if (
+            header.is_control
+            or header.last_offset < batches.first_offset
+            or batches.aborted.has(header)
+        ):
             continue
         try:
             for record in iterate_records(batches.data[position:], MAX_RECORDS_BYTES):

@@ -8,6 +8,7 @@ from typing import Any
 from kafscale.formats.object_keys import topic_name_problem
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
+from kafscale.reader.aborted_batches import IsolationLevel
 from kafscale.reader.bounds import Edge, PointLike, ReadOptionError, parse_bound
 from kafscale.reader.bucket_alone import BucketAlone, OnRead
 from kafscale.reader.sources import ReadSource, StoresSource, has_metadata_store, settings_of_source
@@ -43,6 +44,7 @@ def request_of(
     end: PointLike | Mapping[int, PointLike] | None = None,
     partitions: Sequence[int] | None = None,
     on_expired: str = OnExpired.ERROR,
+    isolation_level: str = IsolationLevel.READ_COMMITTED,
 ) -> ReadRequest:
     """The request by the parameters of `kafscale.read`. Raises `ReadOptionError`."""
     problem = topic_name_problem(topic) if isinstance(topic, str) else "it must be text"
@@ -51,12 +53,16 @@ def request_of(
     if on_expired not in tuple(OnExpired):
         legal = " or ".join(OnExpired)
         raise ReadOptionError(f"on_expired={_shown(on_expired)} is not legal: it must be {legal}")
+    if isolation_level not in tuple(IsolationLevel):
+        legal = " or ".join(IsolationLevel)
+        raise ReadOptionError(f"isolation_level={_shown(isolation_level)} is not legal: it must be {legal}")
     return ReadRequest(
         topic=topic,
         start=parse_bound("start", start, Edge.EARLIEST),
         end=parse_bound("end", end, Edge.LATEST),
         partitions=_checked_partitions(partitions),
         on_expired=OnExpired(on_expired),
+        isolation_level=IsolationLevel(isolation_level),
     )
 
 
@@ -89,7 +95,8 @@ def plan_of(source: ReadSource, request: ReadRequest) -> TopicPlan:
 
     async def plan(metadata: MetadataReader, objects: ListingReader) -> TopicPlan:
         namespace = source.settings.s3_namespace
-        return await TopicPlanner(metadata, objects, namespace, request.topic).plan(request)
+        planner = TopicPlanner(metadata, objects, namespace, request.topic, request.isolation_level)
+        return await planner.plan(request)
 
     with StoreThread(source) as stores:
         found = stores.call(plan)

@@ -84,7 +84,7 @@ class _SharedReader:
         piece = part.pieces[one.piece]
         start = piece.reference.start - read.start
         try:
-            check = PieceCheck(self._namespace, part, piece)
+            check = PieceCheck(self._namespace, part, piece, part.aborted)
             batches = check.batches(data[start : start + piece.reference.size_bytes])
         except CorruptDataError as problem:
             logger.warning("a slice has to be read again", extra={"problem": str(problem)})
@@ -105,7 +105,10 @@ class _SharedReader:
             if rest.is_as_planned(log):
                 raise self._lost[part]
         planned = [
-            (log, pieces_now(self._stores, self._namespace, rest, log))
+            (
+                replace(log, aborted=rest.split.aborted),
+                pieces_now(self._stores, self._namespace, rest, log),
+            )
             for rest, log in zip(rests, logs, strict=True)
         ]
         return divide(planned, UNDIVIDED_BYTES)

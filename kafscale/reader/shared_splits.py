@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from kafscale.formats.object_keys import shares_its_object
-from kafscale.reader.splits import CHUNK_BYTES, REQUEST_BYTES, Piece, Split, group_pieces
+from kafscale.reader.splits import CHUNK_BYTES, REQUEST_BYTES, Piece, Split, group_pieces, split_of
 from kafscale.reader.topic_state import PartitionLog
 
 PlannedPartition = tuple[PartitionLog, Sequence[Piece]]
@@ -89,14 +89,7 @@ def _is_shared(piece: Piece) -> bool:
 
 def _splits_of(log: PartitionLog, pieces: Sequence[Piece], split_bytes: int) -> Iterator[Split]:
     for group in group_pieces(pieces, split_bytes):
-        yield Split(
-            topic=log.topic,
-            topic_id=log.topic_id,
-            partition=log.partition,
-            pieces=tuple(group),
-            size_bytes=sum(piece.size_bytes for piece in group),
-            epochs=log.epochs,
-        )
+        yield split_of(log, group)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,16 +177,7 @@ def _shared_split(planned: Sequence[PlannedPartition], reads: Sequence[Sequence[
         log = planned[part][0]
         found.sort(key=lambda each: each.number)
         places.update({(part, one.number): SharedSlice(number, at) for at, one in enumerate(found)})
-        parts.append(
-            Split(
-                topic=log.topic,
-                topic_id=log.topic_id,
-                partition=log.partition,
-                pieces=tuple(one.piece for one in found),
-                size_bytes=sum(one.piece.size_bytes for one in found),
-                epochs=log.epochs,
-            )
-        )
+        parts.append(split_of(log, [one.piece for one in found]))
     return SharedSplit(
         topic=parts[0].topic,
         parts=tuple(parts),

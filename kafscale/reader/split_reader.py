@@ -72,7 +72,7 @@ class _SplitReader:
                     yield from self._read_with_care(check.piece)
 
     def _wanted(self, piece: Piece) -> tuple[PieceCheck, ByteRange | None]:
-        check = PieceCheck(self._namespace, self._located, piece)
+        check = PieceCheck(self._namespace, self._located, piece, self._split.aborted)
         if piece.is_undivided:
             return check, None
         return check, ByteRange(check.object_key, check.start, check.length)
@@ -89,7 +89,12 @@ class _SplitReader:
 
     def _read_with_care(self, piece: Piece) -> Iterator[StoredBatches]:
         found = read_piece(
-            self._stores.objects, self._namespace, self._located, piece, any_epoch=self._any_epoch
+            self._stores.objects,
+            self._namespace,
+            self._located,
+            piece,
+            any_epoch=self._any_epoch,
+            aborted=self._split.aborted,
         )
         try:
             while True:

@@ -15,6 +15,7 @@ from kafscale.formats.partition_record import EpochStart, SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE
 from kafscale.formats.segment_layout import ChunkRange, SegmentLayout, layout_of
 from kafscale.objects.object_store import ObjectReader
+from kafscale.reader.aborted_batches import NONE_ABORTED, AbortedBatches
 from kafscale.reader.topic_state import PartitionLog
 from kafscale.tasks.bounded import map_bounded
 
@@ -59,7 +60,8 @@ class Piece:
 class Split:
     """The work of one task: pieces of one partition, ascending, not empty. Can be pickled.
 
-    `epochs`: the leader epochs in the partition's record at the time of planning.
+    `epochs`: the leader epochs in the partition's record at the time of planning. `aborted`: what is left out of the
+    batches; it stays so wherever they lie by the time they are read.
     """
 
     topic: str
@@ -69,6 +71,7 @@ class Split:
     pieces: tuple[Piece, ...] = field(repr=False)
     size_bytes: int
     epochs: tuple[EpochStart, ...] = ()
+    aborted: AbortedBatches = field(default=NONE_ABORTED, repr=False)
 
     @property
     def first_offset(self) -> int:
@@ -79,6 +82,19 @@ class Split:
     def next_offset(self) -> int:
         """The offset after the last wanted one."""
         return self.pieces[-1].next_offset
+
+
+def split_of(log: PartitionLog, pieces: Sequence[Piece]) -> Split:
+    """The split of these pieces of the partition, of which there is one at least."""
+    return Split(
+        topic=log.topic,
+        topic_id=log.topic_id,
+        partition=log.partition,
+        pieces=tuple(pieces),
+        size_bytes=sum(piece.size_bytes for piece in pieces),
+        epochs=log.epochs,
+        aborted=AbortedBatches(log.aborted.between(pieces[0].first_offset, pieces[-1].next_offset)),
+    )
 
 
 async def plan_pieces(

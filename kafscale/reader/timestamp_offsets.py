@@ -41,9 +41,9 @@ async def offsets_at(
 async def first_offset_at(
     timestamp_ms: int, log: PartitionLog, states: TopicStates, objects: ObjectReader, namespace: str
 ) -> int | None:
-    """The offset of the partition's first record that is not older, None if all are.
+    """The offset of the partition's first record that is not older, None if all are that the isolation level shows.
 
-    Raises `CorruptDataError`, `StoreError`.
+    It may be of an aborted transaction, as in Kafka. Raises `CorruptDataError`, `StoreError`.
     """
     first_offset, any_epoch = log.log_start_offset, False
     while True:
@@ -58,7 +58,7 @@ async def first_offset_at(
                 batches = read_piece(objects, namespace, log, piece, any_epoch=any_epoch)
                 found = await _search(batches, timestamp_ms, first_offset)
                 if found is not None:
-                    return found
+                    return found if found < log.end_offset else None
             first_offset = reference.last_offset + 1
         except (ObjectNotFoundError, OtherTopicError):
             # Sealed, merged, expired, or of a topic that was created again, since the record was read.

@@ -161,7 +161,7 @@ def _range_of(namespace: str, split: Split, piece: Piece) -> ByteRange | None:
 def _checked(namespace: str, one: _Wanted, arrival: Arrival) -> StoredBatches | None:
     """The piece's batches; None if they are damaged or gone."""
     try:
-        return PieceCheck(namespace, one.split, one.piece).batches(arrival.bytes())
+        return PieceCheck(namespace, one.split, one.piece, one.split.aborted).batches(arrival.bytes())
     except (CorruptDataError, ObjectNotFoundError):
         return None
 

@@ -9,8 +9,9 @@ from uuid import UUID
 from kafscale.errors import OffsetsGoneError
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
+from kafscale.reader.aborted_batches import IsolationLevel
 from kafscale.reader.bounds import AtTime, Bound, Edge, Point, ReadOptionError
-from kafscale.reader.splits import Split, plan_pieces
+from kafscale.reader.splits import Split, plan_pieces, split_of
 from kafscale.reader.timestamp_offsets import first_offset_at
 from kafscale.reader.topic_state import (
     PartitionLog,
@@ -33,18 +34,25 @@ class OnExpired(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRequest:
-    """The wanted records of a topic. `partitions` None: all."""
+    """The wanted records of a topic. `partitions` None: all.
+
+    `isolation_level`: `latest` is the last stable offset, or with `read_uncommitted` the log's end.
+    """
 
     topic: str
     start: Bound = field(default_factory=lambda: Bound(Edge.EARLIEST))
     end: Bound = field(default_factory=lambda: Bound(Edge.LATEST))
     partitions: Sequence[int] | None = None
     on_expired: OnExpired = OnExpired.ERROR
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionRange:
-    """The offsets that are read of one partition, `first_offset` to before `next_offset`, and its log's ends then."""
+    """The offsets that are read of one partition, `first_offset` to before `next_offset`, and its log's ends then.
+
+    Some of them are of aborted transactions, and not among the records that are read.
+    """
 
     partition: int
     first_offset: int
@@ -82,11 +90,20 @@ class TopicPlanner:
     All methods raise `StoreError`, `CorruptDataError`.
     """
 
-    def __init__(self, metadata: MetadataReader, objects: ListingReader, namespace: str, topic: str) -> None:
+    def __init__(
+        self,
+        metadata: MetadataReader,
+        objects: ListingReader,
+        namespace: str,
+        topic: str,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> None:
         self._metadata = metadata
         self._objects = objects
         self._namespace = namespace
-        self._states = TopicStates(metadata, objects, namespace, wants=topic.__eq__)
+        self._states = TopicStates(
+            metadata, objects, namespace, wants=topic.__eq__, isolation_level=isolation_level
+        )
 
     async def plan(self, request: ReadRequest) -> TopicPlan:
         """The read, as the topic is now: all that was acknowledged before the call is in it.
@@ -116,7 +133,7 @@ class TopicPlanner:
         For callers that poll: no object is read but the heads of new entries.
         """
         ends = await self._states.ends(request.topic, request.partitions, {})
-        return any(one.log_end_offset > positions.get(one.partition, 0) for one in ends)
+        return any(one.end_offset > positions.get(one.partition, 0) for one in ends)
 
     async def _topic(self, request: ReadRequest) -> TopicLog:
         try:
@@ -132,7 +149,7 @@ class TopicPlanner:
     async def _range(self, request: ReadRequest, log: PartitionLog) -> PartitionRange:
         start, end = request.start.of(log.partition), request.end.of(log.partition)
         first = await self._offset(start, log)
-        following = min(await self._offset(end, log), log.log_end_offset)
+        following = min(await self._offset(end, log), log.end_offset)
         if _ends_before_it_starts(start, end):
             raise ReadOptionError(
                 f"start={start} and end={end} are not legal for partition {log.partition}: the end must not lie "
@@ -160,10 +177,10 @@ class TopicPlanner:
             case Edge.EARLIEST:
                 return log.log_start_offset
             case Edge.LATEST:
-                return log.log_end_offset
+                return log.end_offset
             case AtTime(timestamp_ms):
                 found = await first_offset_at(timestamp_ms, log, self._states, self._objects, self._namespace)
-                return log.log_end_offset if found is None else found
+                return log.end_offset if found is None else found
             case int():
                 return point
 
@@ -171,14 +188,7 @@ class TopicPlanner:
         pieces = await plan_pieces(log, self._objects, self._namespace, one.first_offset, one.next_offset)
         if not pieces:
             return None
-        return Split(
-            topic=log.topic,
-            topic_id=log.topic_id,
-            partition=log.partition,
-            pieces=tuple(pieces),
-            size_bytes=sum(piece.size_bytes for piece in pieces),
-            epochs=log.epochs,
-        )
+        return split_of(log, pieces)
 
 
 def _ends_before_it_starts(start: Point, end: Point) -> bool:

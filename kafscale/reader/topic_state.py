@@ -8,6 +8,7 @@ from uuid import UUID
 from kafscale.errors import ObjectNotFoundError, TopicReplacedError
 from kafscale.errors import UnknownTopicError as UnknownTopicError
 from kafscale.formats import object_keys
+from kafscale.formats.aborted_transactions import AbortedTransactions
 from kafscale.formats.checkpoint import EMPTY_CHECKPOINT, Checkpoint, decode_checkpoint
 from kafscale.formats.partition_record import EpochStart, PartitionRecord, SegmentReference
 from kafscale.formats.topic_record import decode_topic_record
@@ -16,6 +17,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord, TopicState
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader, ObjectReader
+from kafscale.reader.aborted_batches import NONE_ABORTED, AbortedRanges, IsolationLevel
 from kafscale.tasks.bounded import map_bounded
 
 PartitionKey = tuple[str, int]
@@ -41,20 +43,27 @@ class Freshness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEnds:
-    """Start and end of one partition's log, without its references."""
+    """Start and end of one partition's log, without its references. `last_stable_offset`: as in `PartitionLog`."""
 
     topic: str
     topic_id: UUID
     partition: int
     log_start_offset: int
     log_end_offset: int
+    last_stable_offset: int | None = None
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what is read."""
+        return self.log_end_offset if self.last_stable_offset is None else self.last_stable_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLog:
     """One partition as published: all references with an offset from `log_start_offset` on, ascending.
 
-    Gaps between references are legal. An object without a reference is not published.
+    Gaps between references are legal. An object without a reference is not published. `last_stable_offset`, and
+    `aborted`, the transactions that reads leave out: None and no transaction for `read_uncommitted`.
     """
 
     topic: str
@@ -64,6 +73,13 @@ class PartitionLog:
     log_end_offset: int
     references: tuple[SegmentReference, ...] = field(repr=False)
     epochs: tuple[EpochStart, ...] = ()
+    last_stable_offset: int | None = None
+    aborted: AbortedRanges = field(default=NONE_ABORTED, repr=False, compare=False)
+
+    @property
+    def end_offset(self) -> int:
+        """The end of what is read: all below it is decided, unless the isolation level is `read_uncommitted`."""
+        return self.log_end_offset if self.last_stable_offset is None else self.last_stable_offset
 
 
 Logs = Mapping[PartitionKey, PartitionLog]
@@ -114,7 +130,9 @@ class TopicStates:
         namespace: str,
         freshness: Freshness = Freshness.PUBLISHED,
         wants: Callable[[str], bool] = lambda _: True,
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> None:
+        self._is_committed = isolation_level is IsolationLevel.READ_COMMITTED
         self._metadata = metadata
         self._objects = objects
         self._freshness = freshness
@@ -180,7 +198,7 @@ class TopicStates:
             while True:
                 try:
                     checkpoint = await _read_checkpoint(self._objects, record.checkpoint_key)
-                    return _log_of(topic, topic_id, partition, record, checkpoint)
+                    return self._log_of(topic, topic_id, partition, record, checkpoint)
                 except ObjectNotFoundError:
                     # Replaced by a newer one and deleted since the record was read; the newer record names that.
                     last_revision = revision
@@ -221,6 +239,7 @@ class TopicStates:
                 partition=partition,
                 log_start_offset=record.log_start_offset,
                 log_end_offset=record.log_end_offset,
+                last_stable_offset=record.last_stable_offset if self._is_committed else None,
             )
             for partition, (record, _) in found.items()
         ]
@@ -231,9 +250,35 @@ class TopicStates:
     async def _up_to(
         self, topic: str, found: dict[int, Versioned], needed: Mapping[int, int]
     ) -> dict[int, Versioned]:
-        """With the published states of those that end before the needed offsets."""
-        short = [one for one, (record, _) in found.items() if record.log_end_offset < needed.get(one, 0)]
+        """With the published states of those that end before the needed offsets.
+
+        Above its last stable offset a record does not tell which transactions were aborted.
+        """
+        short = [one for one, (record, _) in found.items() if self._end(record) < needed.get(one, 0)]
         return found | await self._published(topic, short) if short else found
+
+    def _end(self, record: PartitionRecord) -> int:
+        return record.last_stable_offset if self._is_committed else record.log_end_offset
+
+    def _log_of(
+        self, topic: str, topic_id: UUID, partition: int, record: PartitionRecord, checkpoint: Checkpoint
+    ) -> PartitionLog:
+        references = tuple(
+            reference
+            for reference in (*checkpoint.segments, *record.segments)
+            if reference.last_offset >= record.log_start_offset
+        )
+        return PartitionLog(
+            topic=topic,
+            topic_id=topic_id,
+            partition=partition,
+            log_start_offset=record.log_start_offset,
+            log_end_offset=record.log_end_offset,
+            references=references,
+            epochs=record.epochs,
+            last_stable_offset=record.last_stable_offset if self._is_committed else None,
+            aborted=_aborted(record, checkpoint) if self._is_committed else NONE_ABORTED,
+        )
 
     def _complete(
         self, topic: str, partitions: Sequence[int], found: Mapping[int, Versioned]
@@ -245,23 +290,13 @@ class TopicStates:
         return {partition: found[partition] for partition in partitions}
 
 
-def _log_of(
-    topic: str, topic_id: UUID, partition: int, record: PartitionRecord, checkpoint: Checkpoint
-) -> PartitionLog:
-    references = tuple(
-        reference
-        for reference in (*checkpoint.segments, *record.segments)
-        if reference.last_offset >= record.log_start_offset
-    )
-    return PartitionLog(
-        topic=topic,
-        topic_id=topic_id,
-        partition=partition,
-        log_start_offset=record.log_start_offset,
-        log_end_offset=record.log_end_offset,
-        references=references,
-        epochs=record.epochs,
-    )
+def _aborted(record: PartitionRecord, checkpoint: Checkpoint) -> AbortedRanges:
+    if not checkpoint.aborted and not record.transactions.aborted:
+        return NONE_ABORTED
+    found = AbortedTransactions(checkpoint.aborted)
+    found.add_newer(record.transactions.aborted)
+    found.drop_below(record.log_start_offset)
+    return found
 
 
 async def _find_topic(

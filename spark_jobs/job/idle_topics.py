@@ -8,7 +8,7 @@ reported agrees. Now and then every topic is exported as usual: a table may have
 import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
@@ -36,10 +36,11 @@ ReadState = Callable[[str, str], ExportState | None]
 
 @dataclass(frozen=True, slots=True)
 class TopicEnds:
-    """The ends of a topic's partitions at one moment."""
+    """The ends of a topic's partitions at one moment: those of what can be exported, and the logs' own."""
 
     topic_id: UUID
     ends: Mapping[int, int]
+    log_ends: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     def are_exported(self, state: ExportState, shown: ExportProgress | None) -> bool:
         """True if the table has everything, and others are shown that."""
@@ -98,7 +99,7 @@ class IdleTopics:
         elif not self._is_in_table(topic, table, now):
             return False
         else:
-            self._events.topic_started(topic, table, now.ends, now.ends)
+            self._events.topic_started(topic, table, now.ends, now.log_ends)
             self._finished[topic, table] = now, self._clock()
         self._events.topic_complete(topic, self._looked_sec)
         self._events.topic_finished(topic)
@@ -135,7 +136,11 @@ class IdleTopics:
                 found = await states.ends(topic, followed=followed)
             except KafscaleError:
                 return None
-            return TopicEnds(found[0].topic_id, {one.partition: one.log_end_offset for one in found})
+            return TopicEnds(
+                found[0].topic_id,
+                {one.partition: one.end_offset for one in found},
+                {one.partition: one.log_end_offset for one in found},
+            )
 
         found = await map_bounded(ends, topics, _TOPICS_AT_ONCE)
         return {topic: one for topic, one in zip(topics, found, strict=True) if one is not None}

@@ -98,7 +98,7 @@ def positions_at(
                     f"option {option}: {_named(key)} has no record at or after {timestamps[key]}; with "
                     "startingOffsetsByTimestampStrategy=latest it would start at its end"
                 )
-            positions[key] = log.log_end_offset if offset is None else offset
+            positions[key] = log.end_offset if offset is None else offset
         else:
             positions[key] = _at_edge(point, key, log)
     return positions
@@ -109,7 +109,7 @@ def _at_edge(point: OffsetPoint, key: PartitionKey, log: PartitionEnds | Partiti
     if point is LogEdge.EARLIEST or offset == EARLIEST_OFFSET:
         return log.log_start_offset
     if point is LogEdge.LATEST or offset == LATEST_OFFSET:
-        return log.log_end_offset
+        return log.end_offset
     assert offset is not None
     return offset
 
@@ -128,6 +128,11 @@ def batch_ranges(
             raise SourceOptionError(
                 f"{_named(key)} would start at offset {start} and end before offset {end}: the end must not lie "
                 "before the start"
+            )
+        if log.end_offset < end <= log.log_end_offset:
+            raise SourceOptionError(
+                f"{_named(key)} would end before offset {end}, and a transaction is open since offset "
+                f"{log.end_offset}: end at latest, wait for it, or read with isolation.level=read_uncommitted"
             )
         _add(ranges, key, *_within_log(key, start, end, log, report_loss))
     return ranges

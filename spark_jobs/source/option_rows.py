@@ -45,6 +45,7 @@ AVAILABLE_NOW = "availableNow"
 FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, SPLIT_BYTES = "failOnDataLoss", "includeHeaders", "splitBytes"
 TASK_BYTES = "taskBytes"
 FRESHNESS = "freshness"
+ISOLATION_LEVEL = "isolation.level"
 
 TOPIC_IDS = "topicIds"
 
@@ -136,6 +137,13 @@ SOURCE_OPTIONS: tuple[OptionRow, ...] = (
         "KAFSCALE_SEAL_INTERVAL_MS of the brokers and cost no reads of journals.",
     ),
     OptionRow(
+        name=ISOLATION_LEVEL,
+        legal="read_committed or read_uncommitted",
+        default="read_committed",
+        meaning="read_committed: `latest` is the last stable offset, and records of aborted transactions are left out. "
+        "read_uncommitted: all that is published.",
+    ),
+    OptionRow(
         name=MAX_OFFSETS_PER_TRIGGER,
         legal="a whole number from 1",
         default="no limit",
@@ -203,7 +211,7 @@ REFUSED: dict[str, str] = {
     "kafka.auto.offset.reset": f"say with {STARTING_OFFSETS} where to start; a stream resumes from its checkpoint",
     "kafka.group.id": "no consumer group takes part: Spark keeps a stream's offsets in its checkpoint",
     "groupIdPrefix": "no consumer group takes part: Spark keeps a stream's offsets in its checkpoint",
-    "kafka.isolation.level": "there are no transactions: all that is published is committed",
+    "kafka.isolation.level": f"say it with {ISOLATION_LEVEL}, whose default is read_committed",
     "kafka.key.deserializer": "keys are bytes: use functions of Spark to decode them",
     "kafka.value.deserializer": "values are bytes: use functions of Spark to decode them",
     "kafkaConsumer.pollTimeoutMs": "no Kafka client takes part; the stores' own time limits hold",

@@ -4,6 +4,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
 from uuid import UUID
@@ -21,6 +22,7 @@ from kafscale.lake.offset_points import (
     parse_timestamps,
     parse_topic_ids,
 )
+from kafscale.reader.aborted_batches import IsolationLevel
 from kafscale.reader.splits import DEFAULT_SPLIT_BYTES
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import PREFIX, SETTINGS, Settings, load_settings, unknown_settings
@@ -30,6 +32,7 @@ from spark_jobs.source.option_rows import SOURCE_OPTIONS, STORE_OPTIONS
 from spark_jobs.source.trigger_options import TriggerOptions, parse_trigger, require_none
 
 T = TypeVar("T")
+Choice = TypeVar("Choice", bound=StrEnum)
 
 _MAX_INT32 = 2**31 - 1
 _POSITIVE = integer(1, _MAX_INT32)
@@ -79,6 +82,7 @@ class SourceOptions:
     split_bytes: int = DEFAULT_SPLIT_BYTES
     task_bytes: int | None = None
     freshness: Freshness = Freshness.PUBLISHED
+    isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
 
 
@@ -146,7 +150,8 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         include_headers=True if include_headers is None else include_headers,
         split_bytes=DEFAULT_SPLIT_BYTES if split_bytes is None else split_bytes,
         task_bytes=_value(given, names.TASK_BYTES, _SPLIT_SIZE),
-        freshness=_freshness(given),
+        freshness=_one_of(given, names.FRESHNESS, Freshness.PUBLISHED),
+        isolation_level=_one_of(given, names.ISOLATION_LEVEL, IsolationLevel.READ_COMMITTED),
         topic_ids=_topic_ids(given),
     )
 
@@ -262,15 +267,13 @@ def _topic_ids(given: Mapping[str, str]) -> Mapping[str, UUID]:
     return {} if text is None else parse_topic_ids(names.TOPIC_IDS, text)
 
 
-def _freshness(given: Mapping[str, str]) -> Freshness:
-    text = given.get(names.FRESHNESS.lower(), Freshness.PUBLISHED.value)
+def _one_of(given: Mapping[str, str], option: str, default: Choice) -> Choice:
+    text = given.get(option.lower(), default.value)
     try:
-        return Freshness(text.strip().lower())
+        return type(default)(text.strip().lower())
     except ValueError:
-        legal = " or ".join(Freshness)
-        raise SourceOptionError(
-            f"option {names.FRESHNESS}={text!r} is not legal: it must be {legal}"
-        ) from None
+        legal = " or ".join(type(default))
+        raise SourceOptionError(f"option {option}={text!r} is not legal: it must be {legal}") from None
 
 
 def _value(given: Mapping[str, str], option: str, kind: Kind[T]) -> T | None:

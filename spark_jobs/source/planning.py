@@ -69,7 +69,7 @@ def topic_states(
         case TopicPattern(pattern):
             matches = re.compile(pattern).fullmatch
             wanted = lambda topic: matches(topic) is not None  # noqa: E731
-    return TopicStates(metadata, objects, namespace, options.freshness, wanted)
+    return TopicStates(metadata, objects, namespace, options.freshness, wanted, options.isolation_level)
 
 
 @dataclass(frozen=True, slots=True)

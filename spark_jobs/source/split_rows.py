@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +85,8 @@ def _rest_of(settings: Settings, split: AnySplit, positions: Mapping[int, int]) 
         needed = {partition: part.next_offset for partition, part in parts.items()}
         states = TopicStates(metadata, objects, settings.s3_namespace)
         planned = []
-        for log in await states.partitions(split.topic, list(parts), needed, topic_id=topic_id):
+        for now in await states.partitions(split.topic, list(parts), needed, topic_id=topic_id):
+            log = replace(now, aborted=parts[now.partition].aborted)
             first_offset = max(positions[log.partition], log.log_start_offset)
             next_offset = needed[log.partition]
             planned.append(

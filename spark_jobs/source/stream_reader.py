@@ -102,7 +102,7 @@ class StreamReader(DataSourceStreamReader):
         # Without a trigger a stream calls this all the time: without news it makes no request to the object store.
         ends = await self._planner(metadata, objects).ends_left(starts.positions)
         latest = StreamPositions(
-            positions={key: end.log_end_offset for key, end in ends.items()}, topic_ids=_ids_in(ends)
+            positions={key: end.end_offset for key, end in ends.items()}, topic_ids=_ids_in(ends)
         )
         replaced = starts.replaced_in(latest)
         positions = self._limits.end_of(starts.without(replaced), latest.positions, ends)
