@@ -45,8 +45,8 @@ def read(
     `start`, `end`: an offset, "earliest", "latest", or a time with its zone (a datetime, or text in ISO 8601),
     which is that of the first record that is not older; or a mapping of partitions to these.
     `on_expired`: "error", or "earliest" to begin with what is there. `isolation_level`: "read_committed" ends at the
-    last stable offset, and leaves out what was aborted; "read_uncommitted" brings all. `progress`: True for a line on standard
-    error, or a function that is called with a `ReadProgress`.
+    last stable offset, and leaves out what was aborted; "read_uncommitted" brings all. `progress`: True for a line
+    on standard error, or a function that is called with a `ReadProgress`.
 
     Raises `ImportError` without the extra, and subclasses of `kafscale.errors.KafscaleError`: `ReadOptionError`
     (also a `ValueError`), `SettingError`, `UnknownTopicError`, `OffsetsGoneError`, `StartupError`, `StoreError`;

@@ -49,9 +49,9 @@ def record_columns(
 ) -> Iterator[pa.RecordBatch]:
     """The wanted records, in order, in batches of up to `MAX_ROWS` rows and about `MAX_BYTES`.
 
-    The schema is `arrow_schema(include_headers)`. Control batches and those of aborted transactions are skipped by their
-    headers; `on_skipped` is called with the number of their records. The memory of `stored` may be used again once the
-    next ones are requested. A timestamp that microseconds cannot represent becomes null: one
+    The schema is `arrow_schema(include_headers)`. Control batches and those of aborted transactions are skipped by
+    their headers; `on_skipped` is called with the number of their records. The memory of `stored` may be used again
+    once the next ones are requested. A timestamp that microseconds cannot represent becomes null: one
     producer cannot keep a topic from being read. Raises `CorruptDataError` for records that break their format, and
     the errors of `stored`.
     """

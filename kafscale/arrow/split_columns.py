@@ -26,8 +26,8 @@ def read_split(
 ) -> Iterator[pa.RecordBatch]:
     """The split's records, each partition's in order, in batches of the schema `arrow_schema(include_headers)`.
 
-    `on_skipped`: see `record_columns`. Every byte was checked against a checksum. Raises `CorruptDataError`, `ExpiredRangeError`,
-    `StoreError`, `StartupError`.
+    `on_skipped`: see `record_columns`. Every byte was checked against a checksum. Raises `CorruptDataError`,
+    `ExpiredRangeError`, `StoreError`, `StartupError`.
     """
     # Imported here: its code is compiled when it is loaded, which only tasks use.
     from kafscale.arrow.record_columns import record_columns
@@ -37,7 +37,5 @@ def read_split(
         StoreThread(OpenedStores(settings)) as stores,
         closing(split_batches(settings.s3_namespace, split, stores, pool)) as stored,
     ):
-        yield from record_columns(
-            stored, split.topic, include_headers=include_headers, on_skipped=on_skipped
-        )
+        yield from record_columns(stored, split.topic, include_headers=include_headers, on_skipped=on_skipped)
     _spare_pools[:] = [pool]

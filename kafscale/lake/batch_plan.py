@@ -9,7 +9,7 @@ from kafscale.errors import KafscaleError, TopicReplacedError
 from kafscale.lake.batch_size import FindCuts, Share, Wanted, no_cuts, references_within, shares_of
 from kafscale.lake.commit_errors import ExportMismatchError
 from kafscale.lake.export_state import ExportState
-from kafscale.lake.ranges import Range, Ranges, difference, intersection
+from kafscale.lake.ranges import Range, Ranges, difference, intersection, size
 from kafscale.reader.topic_state import PartitionLog, TopicLog
 
 
@@ -40,12 +40,14 @@ class Target:
 class BatchPlan:
     """One commit: a range for each partition that has new records, and the offsets that are lost.
 
-    `record_count`: the number of records in the ranges, None if the references do not show it, because a range starts
-    or ends inside of a segment. `next_turn`: the partition with which the next batch begins, if not all fit.
+    `left_out`: offsets in the ranges that are not of the commit. `record_count`: the number of records in the ranges,
+    with those of markers and aborted transactions; None if the references do not show it, because a range starts or
+    ends inside of a segment. `next_turn`: the partition with which the next batch begins, if not all fit.
     `is_compacted`: as many rows are right as are read, see `check_compacted`.
     """
 
     ranges: Mapping[int, Range] = field(default_factory=dict)
+    left_out: Mapping[int, Ranges] = field(default_factory=dict)
     gaps: Mapping[int, Ranges] = field(default_factory=dict)
     size_bytes: int = 0
     record_count: int | None = 0
@@ -53,9 +55,17 @@ class BatchPlan:
     is_compacted: bool = False
 
     @property
+    def wanted(self) -> dict[int, Ranges]:
+        """The offsets of the commit, by partition."""
+        return {
+            partition: difference((one,), self.left_out.get(partition, ()))
+            for partition, one in self.ranges.items()
+        }
+
+    @property
     def offset_count(self) -> int:
-        """The offsets in the ranges, with a record or without."""
-        return sum(following - first for first, following in self.ranges.values())
+        """The offsets of the commit, with a record or without."""
+        return sum(map(size, self.wanted.values()))
 
     @property
     def is_empty(self) -> bool:
@@ -79,8 +89,9 @@ def target_of_run(state: ExportState, log: TopicLog, starts: Mapping[int, int]) 
             position = begun[index] = 0 if state.starts else starts[index]
         if position > log_end:
             raise ExportRefusedError(
-                f"the table has {log.topic}-{index} up to offset {position}, but the log ends at {log_end}: the topic "
-                "was restored from an older state, or the table belongs to another cluster; export into a new table"
+                f"the table has {log.topic}-{index} up to offset {position}, but the log ends at {log_end}: the "
+                "topic was restored from an older state, or the table belongs to another cluster; export into a new "
+                "table"
             )
         ranges[index] = difference(((position, partition.end_offset),), state.done(index))
     return Target(topic_id=str(log.topic_id), starts=begun, ranges=ranges)
@@ -154,25 +165,60 @@ def plan_batch(
     `find_cuts` tells where segments that do not fit can be divided. `begins_at`: the partition whose turn it is.
     Raises `ExportRefusedError` for expired offsets, unless they are to be recorded.
     """
-    left = {
-        partition.partition: difference(
-            target.ranges.get(partition.partition, ()), state.done(partition.partition)
-        )
-        for partition in log.partitions
-    }
-    gaps = {
-        partition.partition: _expired(partition, left[partition.partition]) for partition in log.partitions
-    }
-    gaps = {partition: lost for partition, lost in gaps.items() if lost}
-    if gaps and gap_policy is GapPolicy.FAIL:
-        raise ExportRefusedError(_expired_message(log.topic, gaps))
+    left, gaps = left_to_export(target, state, log, gap_policy)
     firsts: dict[int, tuple[PartitionLog, Range]] = {}
     for partition in log.partitions:
-        there = difference(left[partition.partition], gaps.get(partition.partition, ()))
+        there = left.get(partition.partition)
         if there:
             firsts[partition.partition] = (partition, there[0])
     shares = shares_of(firsts, max_batch_bytes, find_cuts, begins_at)
     return replace(_batch_of(shares, firsts, gaps, begins_at), is_compacted=log.is_compacted)
+
+
+def left_to_export(
+    target: Target, state: ExportState, log: TopicLog, gap_policy: GapPolicy
+) -> tuple[dict[int, Ranges], dict[int, Ranges]]:
+    """What is left of the target, by partition: the offsets that are there, and those that have expired.
+
+    Raises `ExportRefusedError` for expired ones, unless they are to be recorded.
+    """
+    left: dict[int, Ranges] = {}
+    gaps: dict[int, Ranges] = {}
+    for partition in log.partitions:
+        index = partition.partition
+        wanted = difference(target.ranges.get(index, ()), state.done(index))
+        lost = _expired(partition, wanted)
+        if lost:
+            gaps[index] = lost
+        left[index] = difference(wanted, lost)
+    if gaps and gap_policy is GapPolicy.FAIL:
+        raise ExportRefusedError(_expired_message(log.topic, gaps))
+    return left, gaps
+
+
+def plan_cut(
+    left: Mapping[int, Ranges], gaps: Mapping[int, Ranges], log: TopicLog, left_out: Mapping[int, Ranges]
+) -> BatchPlan:
+    """All that is left to export but for `left_out`, in one commit. The sizes are those of whole segments."""
+    ranges: dict[int, Range] = {}
+    kept: dict[int, Ranges] = {}
+    size_bytes = 0
+    for partition in log.partitions:
+        index = partition.partition
+        wanted = difference(left.get(index, ()), left_out.get(index, ()))
+        if not wanted:
+            continue
+        ranges[index] = (wanted[0][0], wanted[-1][1])
+        kept[index] = difference((ranges[index],), wanted)
+        size_bytes += sum(one.size_bytes for one in references_within(partition, ranges[index]))
+    return BatchPlan(
+        ranges=ranges,
+        left_out={partition: some for partition, some in kept.items() if some},
+        gaps=gaps,
+        size_bytes=size_bytes,
+        record_count=None,
+        is_compacted=log.is_compacted,
+    )
 
 
 def first_turn(state: ExportState) -> int:
@@ -227,7 +273,6 @@ def state_after(
     state: ExportState, batch: BatchPlan, commit_id: str, topic_id: str, starts: Mapping[int, int]
 ) -> ExportState:
     """The export state of the table after the batch."""
-    exported: dict[int, Ranges] = {partition: (wanted,) for partition, wanted in batch.ranges.items()}
     return state.after(
-        commit_id=commit_id, topic_id=topic_id, starts=starts, exported=exported, gaps=batch.gaps
+        commit_id=commit_id, topic_id=topic_id, starts=starts, exported=batch.wanted, gaps=batch.gaps
     )

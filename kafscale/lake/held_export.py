@@ -14,9 +14,10 @@ from kafscale.formats.partition_record import SegmentReference
 from kafscale.lake.batch_size import Cut
 from kafscale.lake.export_lease import ExportLease
 from kafscale.lake.planned_reads import plan_reads
-from kafscale.lake.ranges import Range
+from kafscale.lake.ranges import Ranges
 from kafscale.lake.segment_cuts import read_cuts
-from kafscale.metadata.store import MetadataReader
+from kafscale.metadata import keys
+from kafscale.metadata.store import KeyValue, MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.reader.shared_splits import AnySplit
 from kafscale.reader.timestamp_offsets import offsets_at
@@ -112,18 +113,29 @@ class HeldExport:
 
         return {partition: offset for (_, partition), offset in self._lease.call(find).items()}
 
-    def splits(self, ranges: Mapping[int, Range]) -> list[AnySplit]:
+    def splits(self, ranges: Mapping[int, Ranges]) -> list[AnySplit]:
         """The reads that bring these offsets, by partition.
 
         Raises `UnknownTopicError`, `TopicReplacedError`, `StoreError`, `CorruptDataError`.
         """
 
         async def plan(metadata: MetadataReader, objects: ListingReader) -> list[AnySplit]:
-            wanted = {partition: (one,) for partition, one in ranges.items()}
             states = self._states_of(metadata, objects)
-            return await plan_reads(states, objects, self._namespace, self.topic, self.topic_id, wanted)
+            return await plan_reads(states, objects, self._namespace, self.topic, self.topic_id, ranges)
 
         return self._lease.call(plan)
+
+    def unmarked(self) -> tuple[int, list[KeyValue]]:
+        """The metadata store's revision, and the markers that are to be written, of all topics.
+
+        Raises `StoreError`.
+        """
+
+        async def read(metadata: MetadataReader, _: ListingReader) -> tuple[int, list[KeyValue]]:
+            found = await metadata.range(keys.PARTITION_MARKERS)
+            return found.revision, list(found.items)
+
+        return self._lease.call(read)
 
     def cuts(self, segments: Sequence[tuple[PartitionLog, SegmentReference]]) -> list[Sequence[Cut]]:
         """For each segment where it can be divided; see `read_cuts`. Raises `StoreError`."""

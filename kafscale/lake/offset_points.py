@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from kafscale.errors import SettingError
+from kafscale.lake.ranges import Ranges, union
 from kafscale.reader.topic_state import PartitionKey
 
 LATEST_OFFSET = -1
@@ -93,6 +94,24 @@ def parse_assignment(option: str, text: str) -> Mapping[str, tuple[int, ...]]:
     return assigned
 
 
+def parse_ranges(option: str, text: str) -> Mapping[PartitionKey, Ranges]:
+    """`{"topic":{"0":[[17,20]]}}`: ranges of offsets by partition. Raises `SourceOptionError`."""
+    legal = 'JSON such as {"events":{"0":[[17,20],[31,32]]}}, each range with the offset after its last'
+    found: dict[PartitionKey, Ranges] = {}
+    for topic, partitions in _json(option, text, legal).items():
+        if not isinstance(partitions, dict):
+            raise _illegal(option, text, legal)
+        for partition, ranges in partitions.items():
+            if not _is_partition(partition) or not isinstance(ranges, list):
+                raise _illegal(option, text, legal)
+            for one in ranges:
+                is_pair = isinstance(one, list) and len(one) == 2
+                if not is_pair or not all(_is_whole(end, 0, _MAX_INT64) for end in one) or one[0] >= one[1]:
+                    raise _illegal(option, text, legal)
+            found[topic, int(partition)] = union((first, following) for first, following in ranges)
+    return found
+
+
 def parse_topic_ids(option: str, text: str) -> Mapping[str, UUID]:
     """`{"topic":"b2c1f1e6-..."}`: ids by topic, also as Kafka's tools show them. Raises `SourceOptionError`."""
     legal = 'JSON such as {"events":"b2c1f1e6-7d0c-4b57-9d4f-0a8f6a3c1f10"}'
@@ -112,8 +131,7 @@ def _by_partition(option: str, text: str, legal: str, *, lowest: int) -> dict[Pa
         if not isinstance(partitions, dict) or not partitions:
             raise _illegal(option, text, legal)
         for partition, value in partitions.items():
-            is_index = partition.isascii() and partition.isdigit() and int(partition) <= _MAX_PARTITION
-            if not is_index or not _is_whole(value, lowest, _MAX_INT64):
+            if not _is_partition(partition) or not _is_whole(value, lowest, _MAX_INT64):
                 raise _illegal(option, text, legal)
             values[topic, int(partition)] = value
     return values
@@ -134,6 +152,10 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a name occurs twice")
     return found
+
+
+def _is_partition(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text) <= _MAX_PARTITION
 
 
 def _is_whole(value: object, low: int, high: int) -> bool:

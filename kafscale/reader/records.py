@@ -28,11 +28,7 @@ def records_of(batches: StoredBatches) -> Iterator[PlacedRecord]:
     for position, header in walk(batches.data, 0, len(batches.data), batches.name):
         if header.base_offset >= batches.next_offset:
             return
-        if (
-            header.is_control
-            or header.last_offset < batches.first_offset
-            or batches.aborted.has(header)
-        ):
+        if header.is_control or header.last_offset < batches.first_offset or batches.aborted.has(header):
             continue
         try:
             for record in iterate_records(batches.data[position:], MAX_RECORDS_BYTES):

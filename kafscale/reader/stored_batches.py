@@ -9,8 +9,8 @@ from kafscale.reader.aborted_batches import NONE_ABORTED, AbortedBatches
 class StoredBatches:
     """Whole record batches, checked by a CRC that covers them, and their wanted offsets.
 
-    `name`: their object, for errors. `partition`: the index of their partition. `aborted`: the batches among them that
-    are not wanted. The function that returns them says how long the memory is theirs.
+    `name`: their object, for errors. `partition`: the index of their partition. `aborted`: the batches among them
+    that are not wanted. The function that returns them says how long the memory is theirs.
     """
 
     name: str

@@ -7,14 +7,14 @@ from typing import Protocol
 
 from pyspark.sql import DataFrame
 
-from kafscale.lake.ranges import Range
+from kafscale.lake.ranges import Ranges
 from spark_jobs.source.row_step import RowStep
 
 
 class OpenRecords(Protocol):
     """Opens the topic's records at these offsets, by partition, with the data source's columns or the step's."""
 
-    def __call__(self, ranges: Mapping[int, Range], step: RowStep | None = None) -> DataFrame:
+    def __call__(self, ranges: Mapping[int, Ranges], step: RowStep | None = None) -> DataFrame:
         """The records, read when the data frame is."""
         ...
 

@@ -132,7 +132,7 @@ class BatchWriter:
         `SettingError`, and Spark's errors.
         """
         records = BatchRecords(
-            open=functools.partial(self._open_records, batch.ranges), size_bytes=batch.size_bytes
+            open=functools.partial(self._open_records, batch.wanted), size_bytes=batch.size_bytes
         )
         fresh, known = self._without_committed(records, batch, topic_id)
         staged = self.stage(fresh, commit_id)
@@ -253,8 +253,8 @@ class BatchWriter:
             state = read_state(self._spark, table, self._topic)
             check_same_topic(state, topic_id, table)
             ranges = {
-                partition: intersection((wanted,), state.exported.get(partition, ()))
-                for partition, wanted in batch.ranges.items()
+                partition: intersection(wanted, state.exported.get(partition, ()))
+                for partition, wanted in batch.wanted.items()
             }
             if any(ranges.values()):
                 rows = self._spark.table(quoted(table))
@@ -274,17 +274,18 @@ class BatchWriter:
         if batch.is_compacted:
             check_compacted(batch, self._topic, brought)
             return
-        wanted = batch.record_count
+        wanted, is_too_many = batch.record_count, False
         if wanted is None:
             # The segments' own counts are no use for a range that begins inside of one. Nothing is missing if each
             # offset is there; if some have no record, each record must be there that was read.
             offsets = batch.offset_count
             wanted = offsets if offsets == brought else staged.read_count + known
-            counts_again = wanted != brought
+        elif wanted > brought:
+            # They include markers, and the records of aborted transactions.
+            wanted = staged.read_count + known
         else:
-            # They include the markers of transactions, which Kafscale's brokers do not write, but others may have.
-            counts_again = wanted > brought
-        if counts_again:
+            is_too_many = wanted < brought
+        if wanted != brought and not is_too_many:
             wanted = records.open(None).count()
         if wanted != brought:
             raise ExportMismatchError(self._topic, brought, wanted)
@@ -300,9 +301,8 @@ class BatchWriter:
         """Commit to a table that is not the topic's own: it knows what it has, should the own one never follow."""
         before = read_state(self._spark, table, self._topic)
         check_same_topic(before, topic_id, table)
-        exported: dict[int, Ranges] = {partition: (wanted,) for partition, wanted in batch.ranges.items()}
         after = before.after(
-            commit_id=staged.commit_id, topic_id=topic_id, starts={}, exported=exported, gaps={}
+            commit_id=staged.commit_id, topic_id=topic_id, starts={}, exported=batch.wanted, gaps={}
         )
         self._check()
         publish(self._spark, table, staged, before, after)

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafscale.lake.ranges import Range
+from kafscale.lake.ranges import Ranges, difference
 from kafscale.settings.broker import SETTINGS, Settings
 from kafscale.settings.stores import StoreSettings
 from spark_jobs.job.batch_records import OpenRecords
 from spark_jobs.source.columns import spark_schema
 from spark_jobs.source.open_source import load_records
-from spark_jobs.source.option_rows import TASK_BYTES
+from spark_jobs.source.option_rows import EXCEPT_OFFSETS, TASK_BYTES
 from spark_jobs.source.row_step import RowStep
 
 _TASK_BYTES: Final = 8 * 1024 * 1024
@@ -47,12 +47,17 @@ def records_of(
     """
     options = store_options(settings)
 
-    def open_records(ranges: Mapping[int, Range], step: RowStep | None = None) -> DataFrame:
+    def open_records(ranges: Mapping[int, Ranges], step: RowStep | None = None) -> DataFrame:
         if not ranges:
             schema = spark_schema(include_headers=True)
             return spark.createDataFrame([], schema if step is None else step.schema(schema))
-        firsts = {str(partition): first for partition, (first, _) in ranges.items()}
-        followings = {str(partition): following for partition, (_, following) in ranges.items()}
+        firsts = {str(partition): some[0][0] for partition, some in ranges.items()}
+        followings = {str(partition): some[-1][1] for partition, some in ranges.items()}
+        between = {
+            str(partition): difference(((some[0][0], some[-1][1]),), some)
+            for partition, some in ranges.items()
+            if len(some) > 1
+        }
         return load_records(
             spark,
             {
@@ -61,6 +66,7 @@ def records_of(
                 "topicIds": json.dumps({topic: str(topic_id())}),
                 "startingOffsets": json.dumps({topic: firsts}),
                 "endingOffsets": json.dumps({topic: followings}),
+                **({EXCEPT_OFFSETS: json.dumps({topic: between})} if between else {}),
                 TASK_BYTES: str(_TASK_BYTES),
             },
             step,

@@ -1,6 +1,7 @@
 """A topic's table as Spark writes it, for the export that commits to it batch by batch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from pyspark.sql import SparkSession
 
@@ -60,10 +61,20 @@ class SparkTable:
         with reported_while_running(self._spark, self._events, self._topic):
             return self.writer.write(batch, commit_id, topic_id)
 
-    def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
-        """See `ExportTable`."""
-        publishing = publish_merged if self._options.mode is ExportMode.UPSERT else publish
-        publishing(self._spark, self._options.table, written.staged, before, after)
+    def publish(
+        self,
+        written: Written,
+        before: ExportState,
+        after: ExportState,
+        summary: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """See `ExportTable`. A table with one row for each key takes no `summary`."""
+        spark, table = self._spark, self._options.table
+        if self._options.mode is ExportMode.UPSERT:
+            assert not summary, "the options do not allow it"
+            publish_merged(spark, table, written.staged, before, after)
+        else:
+            publish(spark, table, written.staged, before, after, summary=summary)
         self._budget.spend(written.dead_letters)
         for table in (
             self._options.table,

@@ -46,6 +46,7 @@ FAIL_ON_DATA_LOSS, INCLUDE_HEADERS, SPLIT_BYTES = "failOnDataLoss", "includeHead
 TASK_BYTES = "taskBytes"
 FRESHNESS = "freshness"
 ISOLATION_LEVEL = "isolation.level"
+EXCEPT_OFFSETS = "exceptOffsets"
 
 TOPIC_IDS = "topicIds"
 
@@ -140,8 +141,15 @@ SOURCE_OPTIONS: tuple[OptionRow, ...] = (
         name=ISOLATION_LEVEL,
         legal="read_committed or read_uncommitted",
         default="read_committed",
-        meaning="read_committed: `latest` is the last stable offset, and records of aborted transactions are left out. "
-        "read_uncommitted: all that is published.",
+        meaning="read_committed: `latest` is the last stable offset, and records of aborted transactions are left "
+        "out. read_uncommitted: all that is published.",
+    ),
+    OptionRow(
+        name=EXCEPT_OFFSETS,
+        legal='JSON such as {"events":{"0":[[17,20],[31,32]]}}',
+        default="none",
+        queries=BATCH,
+        meaning="Offsets between start and end that are not read: ranges, without the offset after the last.",
     ),
     OptionRow(
         name=MAX_OFFSETS_PER_TRIGGER,

@@ -18,13 +18,15 @@ from kafscale.lake.offset_points import (
     SpecificOffsets,
     parse_assignment,
     parse_offsets,
+    parse_ranges,
     parse_timestamp,
     parse_timestamps,
     parse_topic_ids,
 )
+from kafscale.lake.ranges import Ranges
 from kafscale.reader.aborted_batches import IsolationLevel
 from kafscale.reader.splits import DEFAULT_SPLIT_BYTES
-from kafscale.reader.topic_state import Freshness
+from kafscale.reader.topic_state import Freshness, PartitionKey
 from kafscale.settings.broker import PREFIX, SETTINGS, Settings, load_settings, unknown_settings
 from kafscale.settings.kinds import Kind, boolean, integer, size
 from spark_jobs.source import option_rows as names
@@ -67,7 +69,7 @@ Subscription = Topics | TopicPattern | Assignment
 class SourceOptions:
     """The options of one query, apart from where the stores are.
 
-    `starting` and `ending`: None if not given. `latest_without_match`: a partition without a record as new as its
+    `starting` and `ending`: None if not given. `except_offsets`: what of the range is not read. `latest_without_match`: a partition without a record as new as its
     starting time starts at its end instead of failing the query. `topic_ids`: those that topics must have.
     """
 
@@ -84,6 +86,7 @@ class SourceOptions:
     freshness: Freshness = Freshness.PUBLISHED
     isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED
     topic_ids: Mapping[str, UUID] = field(default_factory=dict)
+    except_offsets: Mapping[PartitionKey, Ranges] = field(default_factory=dict)
 
 
 def settings_of(options: Mapping[str, str], environment: Mapping[str, str]) -> Settings:
@@ -153,6 +156,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         freshness=_one_of(given, names.FRESHNESS, Freshness.PUBLISHED),
         isolation_level=_one_of(given, names.ISOLATION_LEVEL, IsolationLevel.READ_COMMITTED),
         topic_ids=_topic_ids(given),
+        except_offsets=_except_offsets(given),
     )
 
 
@@ -265,6 +269,11 @@ def _strategy(given: Mapping[str, str]) -> str:
 def _topic_ids(given: Mapping[str, str]) -> Mapping[str, UUID]:
     text = given.get(names.TOPIC_IDS.lower())
     return {} if text is None else parse_topic_ids(names.TOPIC_IDS, text)
+
+
+def _except_offsets(given: Mapping[str, str]) -> Mapping[PartitionKey, Ranges]:
+    text = given.get(names.EXCEPT_OFFSETS.lower())
+    return {} if text is None else parse_ranges(names.EXCEPT_OFFSETS, text)
 
 
 def _one_of(given: Mapping[str, str], option: str, default: Choice) -> Choice:

@@ -14,10 +14,11 @@ from kafscale.lake.offset_points import (
     SpecificTimestamps,
     TimestampForAll,
 )
+from kafscale.lake.ranges import difference
 from kafscale.metadata.store import MetadataReader
 from kafscale.objects.object_store import ListingReader
 from kafscale.reader.shared_splits import AnySplit, PlannedPartition, divide
-from kafscale.reader.splits import plan_pieces, references_between
+from kafscale.reader.splits import Piece, plan_pieces, references_between
 from kafscale.reader.timestamp_offsets import offsets_at
 from kafscale.reader.topic_state import (
     Freshness,
@@ -165,7 +166,10 @@ class Planner:
 
         async def plan(one: OffsetRange) -> PlannedPartition:
             log = logs[one.topic, one.partition]
-            pieces = await plan_pieces(log, self.objects, self.namespace, one.first_offset, one.next_offset)
+            pieces: list[Piece] = []
+            unwanted = self.options.except_offsets.get((one.topic, one.partition), ())
+            for first, following in difference(((one.first_offset, one.next_offset),), unwanted):
+                pieces += await plan_pieces(log, self.objects, self.namespace, first, following)
             return log, pieces
 
         topics: dict[str, list[PlannedPartition]] = defaultdict(list)

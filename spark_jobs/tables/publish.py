@@ -127,10 +127,12 @@ def publish(
     before: ExportState,
     after: ExportState,
     properties: Mapping[str, str] = MappingProxyType({}),
+    *,
+    summary: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Make the staged rows visible and `after` the export state, if that still is `before`.
 
-    `properties` of the table change in the same commit.
+    `properties` of the table change in the same commit; `summary`: of the snapshot, besides the state.
 
     Both in the session's branch. Raises `StaleExportError`, `CommitUnknownError`, `StagedRowsExpiredError`, and
     py4j's error for what the catalog refuses.
@@ -150,7 +152,7 @@ def publish(
             raise StagedRowsExpiredError(table_name)
         try:
             leftover = _leftover(table, staged)
-            _commit(spark, table, transaction, staged, after, properties)
+            _commit(spark, table, transaction, staged, after, properties, summary)
         except Exception as problem:
             names = jvm.java_exceptions(problem)
             if not {COMMIT_FAILED, *COMMIT_UNKNOWN}.intersection(names):
@@ -177,6 +179,7 @@ def _commit(
     staged: Staged,
     after: ExportState,
     properties: Mapping[str, str],
+    summary: Mapping[str, str],
 ) -> None:
     """Replace the metadata that the transaction began with, and no other."""
     branch = export_branch(spark)
@@ -188,7 +191,8 @@ def _commit(
         for file in jvm.added_files(spark, table, staged.snapshot_id):
             append.appendFile(file)
         append.set(_PUBLISHED_ID, staged.commit_id)
-    append.set(property_of(after.topic), text)
+    for name, value in {**summary, property_of(after.topic): text}.items():
+        append.set(name, value)
     append.commit()
     update = transaction.updateProperties()
     for name, value in {

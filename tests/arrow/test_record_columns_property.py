@@ -8,10 +8,14 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafscale.formats.partition_transactions import AbortedTransaction
 from kafscale.protocol.compression import CODECS, Codec, compress
-from kafscale.protocol.record_batch import HEADER_SIZE, read_header, write_crc, write_header
+from kafscale.protocol.record_batch import HEADER_SIZE, read_header, walk, write_crc, write_header
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
+from kafscale.reader.aborted_batches import AbortedBatches
+from kafscale.reader.records import records_of
+from kafscale.reader.stored_batches import StoredBatches
 from tests.spark_jobs.support.guarded_memory import GuardedMemory
 from tests.spark_jobs.support.oracle_rows import expected_rows, outcome, rows_of
 from tests.support.waiting import PATIENCE_SEC
@@ -41,6 +45,8 @@ def batches(draw: st.DrawFn, base_offset: int) -> bytes:
         codec=draw(st.sampled_from(CODECS)),
         log_append_time_ms=draw(st.none() | st.integers(-1, 2**50)),
         is_control=draw(st.integers(0, 9)) == 0,
+        producer_id=draw(st.integers(-1, 3)),
+        is_transactional=draw(st.booleans()),
     )
 
 
@@ -52,6 +58,35 @@ def bodies(draw: st.DrawFn) -> bytes:
         offset = read_header(batch, 0).last_offset + 1 + draw(st.integers(0, 50))
         body += batch
     return body
+
+
+@given(body=bodies(), data=st.data())
+@settings(max_examples=100)
+def test_batches_of_aborted_transactions_are_left_out(body: bytes, data: st.DataObject) -> None:
+    # A producer's transactions do not overlap.
+    taken: dict[int, int] = {}
+    aborted = []
+    offsets = [header.base_offset for _, header in walk(body, 0, len(body), "body")]
+    starts = st.sampled_from(offsets) if offsets else st.integers(0, 9)
+    for _ in range(data.draw(st.integers(0, 6))):
+        producer_id, first = data.draw(st.integers(-1, 3)), data.draw(starts)
+        last = first + data.draw(st.integers(0, 3000))
+        if first > taken.get(producer_id, -1):
+            taken[producer_id] = last
+            aborted.append(AbortedTransaction(producer_id, first, last, first))
+    view = GUARDED.holding(body)
+    expected = outcome(lambda view: expected_rows(view, aborted=aborted), view)
+    assert outcome(lambda view: rows_of(view, aborted=aborted), view) == expected
+    batches = StoredBatches(
+        name="object",
+        partition=0,
+        data=view,
+        first_offset=0,
+        next_offset=2**63 - 1,
+        aborted=AbortedBatches(aborted),
+    )
+    if isinstance(expected, list):
+        assert [placed.record.offset for placed in records_of(batches)] == [row[4] for row in expected]
 
 
 @given(body=bodies(), data=st.data())

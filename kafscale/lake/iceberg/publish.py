@@ -8,6 +8,7 @@ top of whatever the table has become. Decision 0080.
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from pyiceberg.exceptions import (
@@ -70,12 +71,13 @@ def publish(
     files: Sequence[DataFile],
     before: ExportState,
     after: ExportState,
+    summary: Mapping[str, str] = MappingProxyType({}),
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Make the files visible and `after` the export state, if that still is `before`.
 
-    `load`: the table as it is now. Raises `StaleExportError`, `CommitUnknownError`, and `LakeError` for what is
-    refused.
+    `load`: the table as it is now; `summary`: of the snapshot, besides the state. Raises `StaleExportError`,
+    `CommitUnknownError`, and `LakeError` for what is refused.
     """
     problem: Exception | None = None
     for attempt in range(_ATTEMPTS):
@@ -95,7 +97,7 @@ def publish(
         if found.commit_id != before.commit_id:
             raise StaleExportError(name, before, found)
         with lake_errors(f"cannot write the manifest of a commit to {name}"):
-            requirements, updates, append = _staged(table, files, after)
+            requirements, updates, append = _staged(table, files, after, summary)
         problem = _committed(table, requirements, updates, append, name)
         if problem is None:
             return
@@ -104,12 +106,14 @@ def publish(
     raise CommitUnknownError(name, reason_of(problem)) from problem
 
 
-def _staged(table: Table, files: Sequence[DataFile], after: ExportState) -> tuple[Any, Any, Any]:
+def _staged(
+    table: Table, files: Sequence[DataFile], after: ExportState, summary: Mapping[str, str]
+) -> tuple[Any, Any, Any]:
     """The commit as a catalog takes it: what must be so, and what changes; and who wrote it."""
     name, text = property_of(after.topic), encode_state(after)
     transaction = table.transaction()
     # Merges manifests once there are a hundred, or each commit would read and write a longer list of them.
-    append = transaction.update_snapshot(snapshot_properties={name: text}).merge_append()
+    append = transaction.update_snapshot(snapshot_properties={**summary, name: text}).merge_append()
     for file in files:
         append.append_data_file(file)
     append.commit()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol
 from uuid import UUID
 
 import pyarrow as pa
@@ -11,21 +12,33 @@ from kafscale.arrow.split_columns import read_split
 from kafscale.broker.stores import open_for_reading
 from kafscale.lake.held_export import HeldExport
 from kafscale.lake.planned_reads import plan_reads
-from kafscale.lake.ranges import Range, Ranges
+from kafscale.lake.ranges import Ranges
 from kafscale.reader.shared_splits import AnySplit
 from kafscale.reader.topic_state import TopicLog, TopicStates
 from kafscale.settings.broker import Settings
 
-OpenRecords = Callable[[Mapping[int, Range]], Iterator[pa.RecordBatch]]
-"""The topic's records at these offsets, by partition, with the columns of the source."""
+OnSkipped = Callable[[int], None]
+"""Receives numbers of records that are read and not brought: of markers, and of aborted transactions."""
+
+
+class OpenRecords(Protocol):
+    """Reads the topic's records at these offsets, by partition, with the columns of the source."""
+
+    def __call__(
+        self, ranges: Mapping[int, Ranges], on_skipped: OnSkipped = lambda _: None
+    ) -> Iterator[pa.RecordBatch]:
+        """The records, batch by batch."""
+        ...
 
 
 def records_of(settings: Settings, held: HeldExport) -> OpenRecords:
     """Opens the records of the held topic, batch by batch."""
 
-    def open_records(ranges: Mapping[int, Range]) -> Iterator[pa.RecordBatch]:
+    def open_records(
+        ranges: Mapping[int, Ranges], on_skipped: OnSkipped = lambda _: None
+    ) -> Iterator[pa.RecordBatch]:
         for split in held.splits(ranges):
-            yield from read_split(settings, split, include_headers=True)
+            yield from read_split(settings, split, include_headers=True, on_skipped=on_skipped)
 
     return open_records
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -126,7 +127,8 @@ class IcebergTable:
     ) -> list[DataFile]:
         known = self._known_dead_letters(batch, topic_id)
         brought = 0
-        for records in self._open_records(batch.ranges):
+        skipped: list[int] = []
+        for records in self._open_records(batch.wanted, skipped.append):
             self._check()
             brought += records.num_rows
             decoded = decode(known.without(records), self._tables.formats)
@@ -137,20 +139,31 @@ class IcebergTable:
             self._events.rows_read(self._topic, brought)
         with lake_errors(f"cannot write files of {self._tables.shown(self._tables.rows)}"):
             files = rows.finish()
-        self._compare(batch, brought)
+        self._compare(batch, brought, sum(skipped))
         return files
 
-    def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
+    def publish(
+        self,
+        written: Written,
+        before: ExportState,
+        after: ExportState,
+        summary: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """See `ExportTable`."""
-        self._publish(self._tables.rows, written.files, before, after)
+        self._publish(self._tables.rows, written.files, before, after, summary)
         if self._budget is not None:
             self._budget.spend(written.dead_letters)
 
     def _publish(
-        self, identifier: Identifier, files: list[DataFile], before: ExportState, after: ExportState
+        self,
+        identifier: Identifier,
+        files: list[DataFile],
+        before: ExportState,
+        after: ExportState,
+        summary: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         load = lambda: self._store.catalog.load_table(identifier)  # noqa: E731
-        publish(load, self._tables.shown(identifier), files, before, after)
+        publish(load, self._tables.shown(identifier), files, before, after, summary)
 
     def _writer(self, table: Table, commit_id: str) -> DataFileWriter:
         present = set(table.schema().column_names)
@@ -158,7 +171,8 @@ class IcebergTable:
         brought = columns.select(*(one.name for one in columns.fields if one.name in present))
         return DataFileWriter(table, brought, commit_id, self._tables.target_file_bytes)
 
-    def _compare(self, batch: BatchPlan, brought: int) -> None:
+    def _compare(self, batch: BatchPlan, brought: int, skipped: int) -> None:
+        """Raise `ExportMismatchError` if records are missing. `skipped`: of markers and aborted transactions."""
         if batch.is_compacted:
             check_compacted(batch, self._topic, brought)
             return
@@ -167,10 +181,10 @@ class IcebergTable:
             # The segments' own counts are no use for a range that begins inside of one. Nothing is missing if each
             # offset is there.
             wanted = batch.offset_count
+        wanted -= skipped
         if wanted > brought:
-            # Some offsets have no record, and the counts include the markers of transactions, which Kafscale's
-            # brokers do not write, but others may have.
-            wanted = sum(records.num_rows for records in self._open_records(batch.ranges))
+            # Some offsets have no record.
+            wanted = sum(records.num_rows for records in self._open_records(batch.wanted))
         if wanted != brought:
             raise ExportMismatchError(self._topic, brought, wanted)
 
@@ -185,8 +199,8 @@ class IcebergTable:
         state = state_of(table.metadata, self._topic)
         check_same_topic(state, topic_id, self.letters_name)
         ranges = {
-            partition: intersection((wanted,), state.exported.get(partition, ()))
-            for partition, wanted in batch.ranges.items()
+            partition: intersection(wanted, state.exported.get(partition, ()))
+            for partition, wanted in batch.wanted.items()
         }
         condition = _within(self._topic, ranges)
         if condition is None:
@@ -206,8 +220,9 @@ class IcebergTable:
     def publish_letters(self, files: list[DataFile], batch: BatchPlan, commit_id: str, topic_id: str) -> None:
         """Commit dead letters to their table."""
         before = self._state(self._tables.dead_letters)
-        exported: dict[int, Ranges] = {partition: (wanted,) for partition, wanted in batch.ranges.items()}
-        after = before.after(commit_id=commit_id, topic_id=topic_id, starts={}, exported=exported, gaps={})
+        after = before.after(
+            commit_id=commit_id, topic_id=topic_id, starts={}, exported=batch.wanted, gaps={}
+        )
         self._check()
         self._publish(self._tables.dead_letters, files, before, after)
 

@@ -1,15 +1,17 @@
 """The expected columns, by the decoder that makes an object of every record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from kafscale.arrow.record_columns import record_columns
 from kafscale.errors import CorruptDataError
+from kafscale.formats.partition_transactions import AbortedTransaction
 from kafscale.protocol.record_batch import walk
 from kafscale.protocol.records import iterate_records
 from kafscale.protocol.types import Buffer
+from kafscale.reader.aborted_batches import AbortedBatches
 from kafscale.reader.stored_batches import StoredBatches
 
 LIMIT_BYTES = 2**30
@@ -25,11 +27,17 @@ def rows_of(
     next_offset: int = MAX_OFFSET,
     *,
     include_headers: bool = True,
+    aborted: Sequence[AbortedTransaction] = (),
 ) -> list[Row]:
     """The rows that the columns come to; each Arrow batch is held against Arrow's own rules."""
     rows: list[Row] = []
     stored = StoredBatches(
-        name="object", partition=7, data=memoryview(data), first_offset=first_offset, next_offset=next_offset
+        name="object",
+        partition=7,
+        data=memoryview(data),
+        first_offset=first_offset,
+        next_offset=next_offset,
+        aborted=AbortedBatches(aborted),
     )
     for batch in record_columns([stored], "events", include_headers=include_headers):
         rows += batch_rows(batch)
@@ -52,6 +60,7 @@ def expected_rows(
     next_offset: int = MAX_OFFSET,
     *,
     include_headers: bool = True,
+    aborted: Sequence[AbortedTransaction] = (),
 ) -> list[Row]:
     """The rows by the oracle. Raises as `record_columns` does."""
     rows: list[Row] = []
@@ -59,6 +68,12 @@ def expected_rows(
         if header.base_offset >= next_offset:
             break
         if header.is_control or header.last_offset < first_offset:
+            continue
+        if header.is_transactional and any(
+            one.producer_id == header.producer_id
+            and one.first_offset <= header.base_offset <= one.last_offset
+            for one in aborted
+        ):
             continue
         kind = 1 if header.is_log_append_time else 0
         for record in iterate_records(memoryview(data)[position:], LIMIT_BYTES):

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from kafscale.formats.batch_kind import kind_of_batch
+from kafscale.formats.partition_transactions import TransactionEvent
 from kafscale.protocol.compression import Codec
+from kafscale.protocol.control_records import EndOfTransaction, end_of_transaction_batch
 from kafscale.protocol.record_batch import read_header, write_crc, write_header
 from kafscale.protocol.record_builder import encode_batch
-from kafscale.protocol.records import Record
+from kafscale.protocol.records import Record, iterate_records
 
 CREATE_TIME, LOG_APPEND_TIME = 0, 1
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
@@ -36,6 +39,7 @@ class Batch:
     """Records that go into one batch. `log_append_time_ms`: what the log's clock said, None for CreateTime.
 
     `gap_after`: offsets after the last record that belong to the batch. `is_control`: markers of transactions.
+    `producer_id`: of a transaction, -1 for none.
     """
 
     records: Sequence[Sent]
@@ -43,6 +47,7 @@ class Batch:
     log_append_time_ms: int | None = None
     gap_after: int = 0
     is_control: bool = False
+    producer_id: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,27 @@ def batches_of(
     ]
 
 
+def marker(producer_id: int, *, is_commit: bool, decision: int = 0) -> Batch:
+    """The control batch that ends a transaction. `decision`: the revision at which it was decided."""
+    end = EndOfTransaction(producer_id, 0, 0, is_commit, decision)
+    (record,) = iterate_records(memoryview(end_of_transaction_batch(end, 0)[0]), 1024)
+    contents = Sent(key=record.key, value=record.value, headers=tuple(record.headers))
+    return Batch(records=[contents], is_control=True, producer_id=producer_id)
+
+
+def transaction_events(batches: Sequence[bytes]) -> list[TransactionEvent]:
+    """The effects of encoded batches on transactions."""
+    found = []
+    for batch in batches:
+        header = read_header(batch, 0)
+        if header.producer_id >= 0:
+            kind = kind_of_batch(header, memoryview(batch))
+            found.append(
+                TransactionEvent(kind, header.producer_id, header.producer_epoch, header.base_offset)
+            )
+    return found
+
+
 def encode(batch: Batch, next_offset: int, leader_epoch: int) -> tuple[bytes, list[Record]]:
     """The batch's bytes from `next_offset` on (its gaps apart), and its records as they are stored."""
     records, offset = [], next_offset
@@ -113,7 +139,9 @@ def encode(batch: Batch, next_offset: int, leader_epoch: int) -> tuple[bytes, li
         partition_leader_epoch=leader_epoch,
         log_append_time_ms=batch.log_append_time_ms,
         is_control=batch.is_control,
-        is_transactional=batch.is_control,
+        is_transactional=batch.is_control or batch.producer_id >= 0,
+        producer_id=batch.producer_id,
+        producer_epoch=0 if batch.producer_id >= 0 else -1,
     )
     if batch.log_append_time_ms is not None:
         records = [record._replace(timestamp_ms=batch.log_append_time_ms) for record in records]

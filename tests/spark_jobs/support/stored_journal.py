@@ -12,6 +12,8 @@ from kafscale.formats.journal_entry import (
     EntryHead,
     EntrySlice,
     Fence,
+    SliceKind,
+    SliceProducer,
     encode_fence,
     encode_head,
 )
@@ -25,6 +27,7 @@ from kafscale.formats.journal_keys import (
 from kafscale.formats.journal_record import JournalRecord, encode_journal_record
 from kafscale.formats.object_keys import shares_its_object
 from kafscale.formats.partition_record import JournalPosition, PartitionRecord, SegmentReference
+from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, parse_footer
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.log.journal.partition_states import PartitionStates
@@ -35,7 +38,7 @@ from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_batch import walk as walk_batches
 from kafscale.protocol.records import Record
 from tests.formats.segments import segment_of
-from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch
+from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, transaction_events
 from tests.spark_jobs.support.stored_topic import StoredTopic, encoded_behind
 
 _gathered = itertools.count()
@@ -233,6 +236,15 @@ def _row(
 ) -> EntrySlice:
     image = _image(batches)
     headers = [read_header(batch, 0) for batch in batches]
+    producers = tuple(
+        SliceProducer(
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+            batch=ProducerBatch(-1, -1, one.offset),
+            kind=one.kind,
+        )
+        for one in transaction_events(batches)
+    )
     return EntrySlice(
         topic_id=topic_id,
         topic=topic.topic,
@@ -245,6 +257,8 @@ def _row(
         size_bytes=len(image),
         body_crc=parse_footer("slice", image[-FOOTER_SIZE:]).body_crc,
         start=start,
+        producers=producers,
+        kind=SliceKind.TRANSACTIONS if producers else SliceKind.RECORDS,
     )
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 from kafscale.cluster.identity import establish_cluster
 from kafscale.cluster.leadership import next_epoch
 from kafscale.formats import object_keys
-from kafscale.formats.checkpoint import Checkpoint, encode_checkpoint
+from kafscale.formats.aborted_transactions import AbortedTransactions
+from kafscale.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from kafscale.formats.index import DEFAULT_INTERVAL, LEGACY_VERSION, build_index
 from kafscale.formats.partition_record import (
     PartitionRecord,
@@ -16,6 +17,7 @@ from kafscale.formats.partition_record import (
     decode_partition_record,
     encode_partition_record,
 )
+from kafscale.formats.partition_transactions import after_events, without_aborted_below
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.log.life.merge_pressure import MergePressure
@@ -32,7 +34,7 @@ from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.records import Record
 from tests.formats.segments import segment_of
 from tests.spark_jobs.support.planned import partition_log
-from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, encode
+from tests.spark_jobs.support.sent_records import FIRST_TIMESTAMP_MS, Batch, encode, transaction_events
 
 _tokens = itertools.count(1)
 
@@ -117,6 +119,7 @@ class StoredTopic:
             record,
             log_end_offset=reference.last_offset + 1,
             segments=(*record.segments, reference),
+            transactions=after_events(record.transactions, transaction_events(encoded)),
         )
         await self.publish(partition, record, after)
         return records
@@ -236,9 +239,20 @@ class StoredTopic:
         key = object_keys.checkpoint_key(
             self.namespace, self.topic, partition, end_offset, record.leader_epoch, f"{next(_tokens):08x}"
         )
-        checkpoint = Checkpoint(end_offset=end_offset, segments=tuple(references))
+        aborted = AbortedTransactions()
+        if record.checkpoint_key:
+            held = await self.objects.get(record.checkpoint_key)
+            aborted.add_newer(decode_checkpoint(record.checkpoint_key, held).aborted)
+        aborted.add_newer(record.transactions.aborted)
+        checkpoint = Checkpoint(end_offset=end_offset, segments=tuple(references), aborted=tuple(aborted))
         await self.objects.put_if_absent(key, [encode_checkpoint(checkpoint)])
-        return replace(record, segments=(), checkpoint_key=key, checkpoint_end_offset=end_offset)
+        return replace(
+            record,
+            segments=(),
+            checkpoint_key=key,
+            checkpoint_end_offset=end_offset,
+            transactions=without_aborted_below(record.transactions, end_offset),
+        )
 
     async def _delete(self, partition: int, references: Sequence[SegmentReference]) -> None:
         own = [one for one in references if not object_keys.shares_its_object(one)]
