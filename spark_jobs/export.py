@@ -9,6 +9,7 @@ import click
 from kafscale.commands.config_options import ConfigOptions, config_options
 from kafscale.commands.dead_letter_options import dead_letter_limit
 from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
+from kafscale.commands.transactions_option import refuse_with_atomic, transactions_option
 from kafscale.extras import extra_needed
 from kafscale.lake.batch_plan import GapPolicy
 from kafscale.lake.dead_letter_limit import DeadLetterLimit
@@ -63,6 +64,7 @@ from spark_jobs.value_options import value_options
 @registry_options
 @route_options
 @mode_options
+@transactions_option
 @dead_letter_limit
 @click.option(
     "--replay-dead-letters",
@@ -199,6 +201,7 @@ def main(
     routes: Routes | None,
     mode: ExportMode,
     upserts_any_topic: bool,
+    is_atomic: bool,
     dead_letter_limit: DeadLetterLimit,
     replay_dead_letters: bool,
     flatten: bool,
@@ -250,6 +253,16 @@ def main(
             "--replay-dead-letters is of no use with a backfill, --continuous or --max-dead-letters: it exports "
             "nothing new, and ends"
         )
+    if is_atomic:
+        refuse_with_atomic(
+            {
+                "--backfill-from": backfill is not None,
+                "--freshness consolidated": freshness == Freshness.CONSOLIDATED,
+                "--mode upsert": mode is ExportMode.UPSERT,
+                "--replay-dead-letters": replay_dead_letters,
+                "--route-by": routes is not None,
+            }
+        )
     if routes is not None and config_options.by_config:
         raise click.UsageError("--route is of no use with --topics-by-config: give the topic by its name")
     if flatten and not config_options.by_config and values.format not in WITH_FIELDS:
@@ -271,6 +284,7 @@ def main(
         routes=routes,
         dead_letter_limit=dead_letter_limit,
         replays_dead_letters=replay_dead_letters,
+        is_atomic=is_atomic,
         flattens=flatten,
         mode=mode,
         upserts_any_topic=upserts_any_topic,

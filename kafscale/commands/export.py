@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from kafscale.broker.stores import open_for_reading
 from kafscale.cluster.exports import ExportLeaseLostError
@@ -52,8 +52,9 @@ def run(
     if options.metrics_file is not None:
         read_metrics_file(metrics, options.metrics_file)
     events = EveryListener(report, metrics)
-    export_one = functools.partial(_export_one, settings, choice, events)
-    rounds = ExportRounds(settings, options, choice.name, export_one, events)
+    opened = functools.partial(_opened, settings, choice, events)
+    say = (lambda _: None) if options.is_quiet else errors
+    rounds = ExportRounds(settings, options, choice.name, opened, events, say)
     with contextlib.ExitStack() as stack:
         if options.metrics_addr is not None:
             stack.enter_context(served_metrics(metrics, options.metrics_addr))
@@ -71,15 +72,16 @@ def run(
     return 0 if succeeded else EXIT_FAILED
 
 
-def _export_one(
+@contextlib.contextmanager
+def _opened(
     settings: Settings,
     choice: CatalogChoice,
     report: EveryListener,
     options: ExportOptions,
     identifiers: tuple[Identifier, Identifier],
     stopping: Callable[[], bool],
-) -> None:
-    """Export one topic. `options`: its own, which name it; `identifiers`: of its table and its dead-letter table."""
+) -> Iterator[TopicExport]:
+    """One topic, held. `options`: its own, which name it; `identifiers`: of its table and its dead-letter table."""
     rows, letters = identifiers
     tables = TopicTables(
         catalog=choice.name,
@@ -94,7 +96,8 @@ def _export_one(
         target_file_bytes=options.target_file_bytes,
     )
     _check_options(options, tables)
-    _export(settings, options, choice, tables, report, stopping)
+    with _held(settings, options, choice, tables, report, stopping) as export:
+        yield export
 
 
 def _check_options(options: ExportOptions, tables: TopicTables) -> None:
@@ -106,14 +109,15 @@ def _check_options(options: ExportOptions, tables: TopicTables) -> None:
     partition_spec(options.partition_by, row_schema(tables.formats))
 
 
-def _export(
+@contextlib.contextmanager
+def _held(
     settings: Settings,
     options: ExportOptions,
     choice: CatalogChoice,
     tables: TopicTables,
     report: EveryListener,
     stopping: Callable[[], bool],
-) -> None:
+) -> Iterator[TopicExport]:
     scope = TopicScope(
         table=tables.shown(tables.rows),
         gap_policy=options.gap_policy,
@@ -139,7 +143,7 @@ def _export(
             DeadLetterBudget(options.topic, options.dead_letter_limit, tables.shown(tables.dead_letters)),
         )
         try:
-            TopicExport(options.topic, scope, held, table, report, stopping).run()
+            yield TopicExport(options.topic, scope, held, table, report, stopping)
         except KafscaleError as problem:
             with contextlib.suppress(ExportLeaseLostError):
                 held.failed(str(problem))

@@ -13,6 +13,7 @@ from kafscale.commands.dead_letter_options import dead_letter_limit
 from kafscale.commands.lake_options import table_options
 from kafscale.commands.option_kinds import ADDRESS, MIB, PATTERN, PROPERTY, point, size_of
 from kafscale.commands.running import echo_error, with_settings
+from kafscale.commands.transactions_option import refuse_with_atomic, transactions_option
 from kafscale.extras import extra_needed
 from kafscale.lake.dead_letter_limit import DeadLetterLimit
 from kafscale.settings.broker import Settings
@@ -66,6 +67,7 @@ _DECODED = ("json", "json-variant", "avro", "protobuf")
     help="What is new: all that is published, or what the partitions' records say, which follow at "
     "KAFSCALE_SEAL_INTERVAL_MS of the brokers and cost no reads of journals.",
 )
+@transactions_option
 @click.option(
     "--mode",
     type=click.Choice(["append", "upsert"]),
@@ -150,6 +152,7 @@ def export(
     backfill_from: "OffsetPoint | None",
     backfill_until: "OffsetPoint | None",
     freshness: str,
+    is_atomic: bool,
     mode: str,
     dead_letter_limit: DeadLetterLimit,
     on_expired: str,
@@ -193,6 +196,13 @@ def export(
             "--mode upsert is not supported without Spark; legal is append. The Spark job makes tables with one row "
             f"for each key: python -m spark_jobs.export --topic {topic} --mode upsert ..."
         )
+    if is_atomic:
+        refuse_with_atomic(
+            {
+                "--backfill-from": backfill_from is not None,
+                "--freshness consolidated": freshness != "published",
+            }
+        )
     # Imported here so that commands of other names, and `--help`, do not load what reads topics.
     from kafscale.commands.export_options import ExportOptions
     from kafscale.lake.batch_plan import GapPolicy
@@ -233,6 +243,7 @@ def export(
         is_quiet=quiet,
         config_options=config_options,
         topic_pattern=topic_pattern,
+        is_atomic=is_atomic,
         interval_sec=interval if continuous else None,
         metrics_addr=metrics_addr,
         metrics_file=metrics_file,

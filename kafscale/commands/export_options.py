@@ -18,7 +18,7 @@ class ExportOptions:
     """The parsed command line; docs/export-without-spark.md describes each option.
 
     `topic`: empty for all that `config_options` choose. `table`, `dead_letter_table`: None for those that are made of
-    the topic's name. `interval_sec`: None for a run that ends.
+    the topic's name. `is_atomic`: commits have no transaction by half. `interval_sec`: None for a run that ends.
     """
 
     topic: str
@@ -45,6 +45,7 @@ class ExportOptions:
     is_quiet: bool
     config_options: ConfigOptions
     topic_pattern: re.Pattern[str] | None
+    is_atomic: bool = False
     interval_sec: float | None
     metrics_addr: Address | None
     metrics_file: Path | None

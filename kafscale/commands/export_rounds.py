@@ -12,25 +12,30 @@ from kafscale.cluster.iceberg_configs import VALUE_FORMAT
 from kafscale.commands.export_options import ExportOptions
 from kafscale.commands.export_tables import DEFAULT_NAMESPACE, Identifier, table_identifiers
 from kafscale.errors import KafscaleError, SettingError
+from kafscale.lake.atomic_export import AtomicCutError, AtomicExport
 from kafscale.lake.config_topics import FoundTopics, TableRule, TopicToExport, topics_by_config
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.iceberg.columns import TextFormat
 from kafscale.lake.round_topics import RoundTopics
 from kafscale.lake.table_names import Tables
+from kafscale.lake.topic_export import TopicExport
 from kafscale.metadata.model import TopicRecord
 from kafscale.reader.topic_state import list_topics
 from kafscale.settings.broker import Settings
 
 _LOOK_SEC: Final = 0.2
 
-ExportOne = Callable[[ExportOptions, tuple[Identifier, Identifier], Callable[[], bool]], None]
-"""Exports one topic: its options, its table and dead-letter table, True to end after the commit in progress."""
+Opened = Callable[
+    [ExportOptions, tuple[Identifier, Identifier], Callable[[], bool]],
+    contextlib.AbstractContextManager[TopicExport],
+]
+"""A topic's export under its lease: its options, its table and dead-letter table, True to end after a commit."""
 
 
 class ExportRounds:
     """Exports topics once, or every `interval_sec` of the options, until `stop` is called. `catalog`: its name.
 
-    Raises `SettingError` for options that are not legal, and errors of the stores.
+    `say`: takes lines for people. Raises `SettingError` for options that are not legal, and errors of the stores.
     """
 
     def __init__(
@@ -38,13 +43,15 @@ class ExportRounds:
         settings: Settings,
         options: ExportOptions,
         catalog: str,
-        export_one: ExportOne,
+        opened: Opened,
         events: ExportEvents,
+        say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._options = options
         self._catalog = catalog
-        self._export_one = export_one
+        self._opened = opened
+        self._say = say
         self._events = events
         self._topics = RoundTopics(self._find(), self._find, events)
         self._is_stopping = False
@@ -71,6 +78,8 @@ class ExportRounds:
 
     def _round(self) -> bool:
         found = self._topics.next()
+        if self._options.is_atomic:
+            return self._atomic_round(found)
         succeeded = not found.problems
         for topic, one in found.topics.items():
             if self._is_stopping:
@@ -78,13 +87,47 @@ class ExportRounds:
             try:
                 own = options_by_config(self._options, topic, one)
                 identifiers = _identifier(one.tables.rows), _identifier(one.tables.dead_letters)
-                self._export_one(own, identifiers, lambda: self._is_stopping)
+                with self._opened(own, identifiers, self._stopping) as export:
+                    export.run()
             except KafscaleError as problem:
                 if isinstance(problem, SettingError) and not self._options.config_options.by_config:
                     raise
                 succeeded = False
                 self._events.topic_failed(topic, problem)
         return succeeded
+
+    def _stopping(self) -> bool:
+        return self._is_stopping
+
+    def _atomic_round(self, found: FoundTopics) -> bool:
+        """All topics or none: a cut of some could have transactions by half."""
+        if self._is_stopping or not found.topics:
+            return not found.problems
+        failing = ""
+        try:
+            if found.problems:
+                failing, problem = next(iter(found.problems.items()))
+                raise AtomicCutError(problem)
+            with contextlib.ExitStack() as stack:
+                exports = []
+                # In one order, so that two exports do not wait for each other's topics.
+                for topic, one in sorted(found.topics.items()):
+                    failing = topic
+                    own = options_by_config(self._options, topic, one)
+                    identifiers = _identifier(one.tables.rows), _identifier(one.tables.dead_letters)
+                    exports.append(stack.enter_context(self._opened(own, identifiers, self._stopping)))
+                failing = ""
+                AtomicExport(self._settings, exports, self._events, self._say, self._stopping).run()
+        except KafscaleError as problem:
+            if isinstance(problem, SettingError) and not self._options.config_options.by_config:
+                raise
+            for topic in found.topics:
+                if failing and topic != failing:
+                    self._events.topic_failed(topic, f"it is exported with topic {failing!r}, which failed")
+                else:
+                    self._events.topic_failed(topic, problem)
+            return False
+        return True
 
     def _find(self) -> FoundTopics:
         options, catalog = self._options, self._catalog

@@ -19,6 +19,8 @@ PACKED_VERSION: Final = 2
 MOST_PLAIN_BYTES: Final = 1024
 """A longer text is packed; up to about 30 partitions people and SQL can read it."""
 PREFIX: Final = "kafscale.export."
+CUT_PROPERTY: Final = "kafscale.export-cut"
+"""In the summary of a snapshot that is of a cut of several topics; no topic's state has this name."""
 MAIN_BRANCH: Final = "main"
 _BRANCH_MARK: Final = "@"
 """Between topic and branch; no topic's name has it."""

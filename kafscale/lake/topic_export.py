@@ -3,8 +3,9 @@
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
 
 from kafscale.errors import KafscaleError, TopicReplacedError
@@ -83,12 +84,27 @@ class ExportTable(Protocol[Written]):
         """
         ...
 
-    def publish(self, written: Written, before: ExportState, after: ExportState) -> None:
+    def publish(
+        self,
+        written: Written,
+        before: ExportState,
+        after: ExportState,
+        summary: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         """Make the rows visible and `after` the export state in one commit, if that still is `before`.
 
-        Raises `StaleExportError`, `CommitUnknownError`.
+        `summary`: of the snapshot, besides the state. Raises `StaleExportError`, `CommitUnknownError`.
         """
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a topic's export begins with: the state of its table, its log, and what is to be exported."""
+
+    state: ExportState
+    log: TopicLog
+    target: Target
 
 
 class TopicExport:
@@ -120,13 +136,38 @@ class TopicExport:
             self._run()
         except TopicReplacedError as problem:
             raise replaced(problem) from problem
-        if self._scope.backfill is None and not self._stopping():
-            self._events.topic_complete(self._topic, looked_sec)
-            self._held.complete(looked_sec)
+        self.finish(None if self._scope.backfill is not None or self._stopping() else looked_sec)
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._topic
+
+    @property
+    def scope(self) -> TopicScope:
+        """What is exported, and where."""
+        return self._scope
+
+    @property
+    def held(self) -> HeldExport:
+        """The topic under its lease."""
+        return self._held
+
+    @property
+    def table(self) -> ExportTable[Any]:
+        """The tables."""
+        return self._table
+
+    def finish(self, complete_sec: float | None) -> None:
+        """Tell listeners and others. `complete_sec`: the table has all that was published then, None if not."""
+        if complete_sec is not None:
+            self._events.topic_complete(self._topic, complete_sec)
+            self._held.complete(complete_sec)
         self._held.finished()
         self._events.topic_finished(self._topic)
 
-    def _run(self) -> None:
+    def look(self) -> Look:
+        """Read table and topic. Raises `ExportRefusedError`, `TopicReplacedError`, the errors of lease and table."""
         state = self._table.read_state()
         log = self._held.read_topic(_exported(state))
         if self._scope.requires_compaction and not log.is_compacted:
@@ -136,6 +177,11 @@ class TopicExport:
             )
         target = self._target(state, log)
         self._events.topic_started(self._topic, self._scope.table, _positions(state, log, target), _ends(log))
+        return Look(state=state, log=log, target=target)
+
+    def _run(self) -> None:
+        found = self.look()
+        state, log, target = found.state, found.log, found.target
         turn = first_turn(state)
         while not self._stopping():
             began = time.monotonic()
@@ -160,7 +206,7 @@ class TopicExport:
             after = state_after(state, batch, commit_id, target.topic_id, target.starts)
             self._held.check()
             self._table.publish(written, state, after)
-            self._notify(batch, after, log, written, began)
+            self.notify(batch, after, log, written, began)
             state, turn = after, batch.next_turn
             log = self._held.read_topic(_exported(state))
 
@@ -197,9 +243,10 @@ class TopicExport:
         starts = starts_of(start, log, self._held.offsets_at)
         return target_of_run(state, log, {} if state.starts else starts)
 
-    def _notify(
+    def notify(
         self, batch: BatchPlan, after: ExportState, log: TopicLog, written: WrittenBatch, began: float
     ) -> None:
+        """Tell listeners and others of a commit."""
         for partition, ranges in batch.gaps.items():
             for first, following in ranges:
                 self._events.gap_recorded(self._topic, partition, first, following)

@@ -58,6 +58,7 @@ class ConfigTopics:
         self._command = command
         self._known = known
         self._options_of = options_of
+        self._events = events
         self._rounds = RoundTopics(self._find(), self._find, events)
 
     def wants(self, topic: str) -> bool:
@@ -73,7 +74,14 @@ class ConfigTopics:
 
     def of_round(self) -> Mapping[str, TopicOptions]:
         """See `JobTopics`."""
-        return {topic: self._options(one) for topic, one in self._rounds.next().topics.items()}
+        found = self._rounds.next()
+        if found.problems and self._command.is_atomic:
+            # A cut has all topics or none.
+            failing = next(iter(found.problems))
+            for topic in found.topics:
+                self._events.topic_failed(topic, f"it is exported with topic {failing!r}, which failed")
+            return {}
+        return {topic: self._options(one) for topic, one in found.topics.items()}
 
     def _find(self) -> FoundTopics:
         command = self._command

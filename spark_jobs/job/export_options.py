@@ -42,7 +42,7 @@ class TopicOptions(TopicScope):
 class ExportCommand:
     """The parsed command line; docs/lake-export.md describes each option.
 
-    `interval_sec`: None for a run that ends.
+    `is_atomic`: commits have no transaction by half. `interval_sec`: None for a run that ends.
     """
 
     topics: Sequence[str]
@@ -56,6 +56,7 @@ class ExportCommand:
     routes: Routes | None
     dead_letter_limit: DeadLetterLimit
     replays_dead_letters: bool
+    is_atomic: bool
     flattens: bool
     mode: ExportMode
     upserts_any_topic: bool

@@ -88,6 +88,7 @@ def run_export(command: ExportCommand) -> bool:
                 topics=topics.of_round,
                 interval_sec=command.interval_sec,
                 replays_dead_letters=command.replays_dead_letters,
+                atomic_in=command.settings if command.is_atomic else None,
                 maintenance=_maintenance(command),
                 maintenance_interval_sec=command.maintenance_interval_sec,
             ),

@@ -10,11 +10,13 @@ from pyspark.sql import SparkSession
 
 from kafscale.cluster.exports import ExportLeaseLostError
 from kafscale.errors import KafscaleError
+from kafscale.lake.atomic_export import AtomicExport
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.held_export import HeldExport
 from kafscale.lake.report import PROGRESS_SEC
 from kafscale.lake.topic_export import TopicExport
 from kafscale.ops.report_text import PacedLines
+from kafscale.settings.broker import Settings
 from spark_jobs.job.batch_records import OpenRecords
 from spark_jobs.job.export_options import TopicOptions
 from spark_jobs.job.idle_topics import IdleTopics
@@ -40,6 +42,7 @@ SchemasOf = Callable[[str, Callable[[], None], Callable[[], bool]], TopicSchemas
 class RunOptions:
     """The topics of the next round, and how many rounds there are: one, or one every `interval_sec`.
 
+    `atomic_in`: the stores, if all topics are exported together in cuts (`lake.atomic_export`), else None.
     `maintenance`: of the tables, after the export, and not before `maintenance_interval_sec` have passed since the
     last one.
     """
@@ -47,6 +50,7 @@ class RunOptions:
     topics: Callable[[], Mapping[str, TopicOptions]]
     interval_sec: float | None = None
     replays_dead_letters: bool = False
+    atomic_in: Settings | None = None
     maintenance: Maintenance = field(default_factory=Maintenance)
     maintenance_interval_sec: float = 0.0
 
@@ -133,6 +137,8 @@ class ExportRun:
         succeeded = True
         self._topics = self._options.topics()
         idle = self._idle_topics(self._topics)
+        if self._options.atomic_in is not None:
+            return self._atomic_round(self._options.atomic_in, idle)
         for topic, options in self._topics.items():
             if self._is_stopping or self._is_spark_gone:
                 break
@@ -154,6 +160,54 @@ class ExportRun:
                 self._events.topic_failed(topic, said)
         return succeeded
 
+    def _atomic_round(self, settings: Settings, idle: IdleTopics | None) -> bool:
+        """All topics or none: a cut of some could have transactions by half."""
+        if self._is_stopping or not self._topics:
+            return True
+        tables = {topic: options.table for topic, options in self._topics.items()}
+        # Each is asked, because it tells its listeners.
+        are_idle = [idle is not None and idle.is_idle(topic, table) for topic, table in tables.items()]
+        if all(are_idle):
+            return True
+        failing = ""
+        try:
+            with contextlib.ExitStack() as stack:
+                exports = []
+                # In one order, so that two exports do not wait for each other's topics.
+                for topic, options in sorted(self._topics.items()):
+                    failing = topic
+                    held = stack.enter_context(self._hold(topic, options.table))
+                    written = self._table(topic, options, held)
+                    complete_replays(self._spark, topic, options.table, written.writer)
+                    exports.append(
+                        TopicExport(topic, options, held, written, self._events, stopping=self._stopping)
+                    )
+                failing = ""
+                AtomicExport(settings, exports, self._events, self._say, self._stopping).run()
+        except (KafscaleError, *SPARK_ERRORS) as problem:
+            is_spark = isinstance(problem, SPARK_ERRORS)
+            self._is_spark_gone = is_spark and is_spark_gone(self._spark)
+            said = str(SparkGoneError()) if self._is_spark_gone else short_message(problem)
+            for topic in self._topics:
+                if failing and topic != failing:
+                    self._events.topic_failed(topic, f"it is exported with topic {failing!r}, which failed")
+                else:
+                    self._events.topic_failed(topic, said if is_spark else problem)
+            return False
+        if idle is not None and not self._is_stopping:
+            for topic, table in tables.items():
+                idle.finished(topic, table)
+        return True
+
+    def _stopping(self) -> bool:
+        return self._is_stopping
+
+    def _table(self, topic: str, options: TopicOptions, held: HeldExport) -> SparkTable:
+        schemas = self._schemas_of(topic, held.check, self._stopping)
+        return SparkTable(
+            self._spark, topic, options, self._records_of(held), held.check, self._events, schemas
+        )
+
     def _idle_topics(self, topics: Mapping[str, TopicOptions]) -> IdleTopics | None:
         """None if each topic has to be looked after: what is maintained may have nothing new."""
         if self._idle is None or self._options.maintenance.is_any:
@@ -162,17 +216,13 @@ class ExportRun:
         return self._idle
 
     def _export(self, topic: str, options: TopicOptions, held: HeldExport) -> None:
-        stopping = lambda: self._is_stopping  # noqa: E731
-        schemas = self._schemas_of(topic, held.check, stopping)
-        written = SparkTable(
-            self._spark, topic, options, self._records_of(held), held.check, self._events, schemas
-        )
+        written = self._table(topic, options, held)
         try:
             if self._options.replays_dead_letters:
                 self._replay(topic, options, written, held)
             else:
                 complete_replays(self._spark, topic, options.table, written.writer)
-                TopicExport(topic, options, held, written, self._events, stopping=stopping).run()
+                TopicExport(topic, options, held, written, self._events, stopping=self._stopping).run()
         except (KafscaleError, *SPARK_ERRORS) as problem:
             is_gone = isinstance(problem, SPARK_ERRORS) and is_spark_gone(self._spark)
             with contextlib.suppress(ExportLeaseLostError):
@@ -188,7 +238,7 @@ class ExportRun:
             written.writer,
             held.check,
             self._events,
-            stopping=lambda: self._is_stopping,
+            stopping=self._stopping,
         )
         left = replay.run()
         held.finished()

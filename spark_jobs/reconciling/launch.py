@@ -92,9 +92,10 @@ def _reconcile(
         topic_ids[:] = [log.topic_id]
         return log
 
+    open_records = records_of(spark, command.settings, topic, lambda: topic_ids[0])
     reader = TopicReader(
         log=read_log,
-        records=records_of(spark, command.settings, topic, lambda: topic_ids[0]),
+        records=lambda hulls: open_records({partition: (hull,) for partition, hull in hulls.items()}),
         decode=decode,
     )
     options = ReconcileOptions(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StructType
 
 from kafscale.errors import SettingError
-from kafscale.lake.ranges import Range, Ranges
+from kafscale.lake.ranges import Range
 from kafscale.lake.reconciling.spans import Span
 from kafscale.reader.topic_state import TopicLog
 from spark_jobs.decoding.dead_letters import ERROR, KEY_BYTES, VALUE_BYTES
@@ -44,7 +44,7 @@ class TopicReader:
     """
 
     log: Callable[[], TopicLog]
-    records: Callable[[Mapping[int, Ranges]], DataFrame]
+    records: Callable[[Mapping[int, Range]], DataFrame]
     decode: Callable[[DataFrame, DataType | None], DataFrame]
 
 
@@ -128,9 +128,7 @@ class Sides:
             first, following = hulls.get(span.partition, (span.first, span.next_offset))
             hulls[span.partition] = (min(first, span.first), max(following, span.next_offset))
         types = self._table_types()
-        return self._topic.decode(
-            self._topic.records({partition: (hull,) for partition, hull in hulls.items()}), types.get("value")
-        )
+        return self._topic.decode(self._topic.records(hulls), types.get("value"))
 
     def _table_types(self) -> dict[str, DataType]:
         return {} if self._table is None else {one.name: one.dataType for one in self._table.schema}

@@ -69,8 +69,9 @@ Subscription = Topics | TopicPattern | Assignment
 class SourceOptions:
     """The options of one query, apart from where the stores are.
 
-    `starting` and `ending`: None if not given. `except_offsets`: what of the range is not read. `latest_without_match`: a partition without a record as new as its
+    `starting` and `ending`: None if not given. `latest_without_match`: a partition without a record as new as its
     starting time starts at its end instead of failing the query. `topic_ids`: those that topics must have.
+    `except_offsets`: those between start and end that are not read.
     """
 
     subscription: Subscription

@@ -1,7 +1,10 @@
 """The rounds of `kafscale export`: one, or one after the other until it is stopped; a failure ends none."""
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -15,6 +18,7 @@ from kafscale.lake.config_topics import TopicToExport
 from kafscale.lake.offset_points import LogEdge
 from kafscale.lake.report import ExportReport
 from kafscale.lake.table_names import Tables
+from kafscale.lake.topic_export import TopicExport
 from kafscale.reader.topic_state import Freshness
 from kafscale.settings.broker import Settings
 
@@ -49,6 +53,12 @@ OPTIONS = ExportOptions(
 TABLES = Tables(rows="local.kafka.orders", dead_letters="local.kafka.orders_dead_letters")
 
 
+class DoneExport:
+    """An export that has nothing to do."""
+
+    def run(self) -> None: ...
+
+
 class Rounds:
     """Exports of one topic: each takes the next outcome, and the last one stops."""
 
@@ -56,11 +66,10 @@ class Rounds:
         self.outcomes = list(outcomes)
         self.lines: list[str] = []
         report = ExportReport(self.lines.append, lambda: 0.0)
-        self.rounds = ExportRounds(
-            Settings(data_dir=Path("nowhere")), options, "local", self.export_one, report
-        )
+        self.rounds = ExportRounds(Settings(data_dir=Path("nowhere")), options, "local", self.opened, report)
 
-    def export_one(self, options: ExportOptions, identifiers: object, _: object) -> None:
+    @contextlib.contextmanager
+    def opened(self, options: ExportOptions, identifiers: object, _: object) -> Iterator[TopicExport]:
         assert options.topic == "orders"
         assert identifiers == (("kafka", "orders"), ("kafka", "orders_dead_letters"))
         outcome = self.outcomes.pop(0)
@@ -68,6 +77,7 @@ class Rounds:
             self.rounds.stop()
         if outcome is not None:
             raise outcome
+        yield cast(TopicExport, DoneExport())
 
 
 def test_one_round_without_an_interval() -> None:

@@ -18,7 +18,7 @@ from kafscale.reader.aborted_batches import IsolationLevel
 from kafscale.reader.requests import plan_of, source_of
 from kafscale.reader.topic_batches import topic_batches
 from kafscale.reader.topic_plan import ReadRequest
-from tests.lake.support.transacting import TransactingTopics
+from tests.lake.support.transacting import TransactingTopics, Transaction
 
 TOPIC = "orders"
 A, B = (TOPIC, 0), (TOPIC, 1)
@@ -133,7 +133,7 @@ def test_records_that_are_skipped_are_counted(topics: TransactingTopics) -> None
 def test_random_transactions_read_as_by_the_model(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     topics = TransactingTopics(tmp_path / "data", TOPIC)
-    running = {}
+    running: dict[int, Transaction] = {}
     for _ in range(60):
         producer = dice.randrange(4)
         one = running.get(producer)

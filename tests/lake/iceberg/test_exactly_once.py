@@ -187,7 +187,7 @@ def test_another_exporters_commit_in_between_is_final(
     """The first one was paused for so long that the second got its lease."""
     writer.append(0, sent(10))
 
-    def paused(load: Any, name: str, files: Any, before: Any, after: Any) -> None:
+    def paused(load: Any, name: str, files: Any, before: Any, after: Any, _: Any) -> None:
         # The same batch, planned from the same state, by another: its commit comes first.
         twin = after.after(commit_id="0" * 32, topic_id=after.topic_id, starts={}, exported={}, gaps={})
         publish(load, name, files, before, twin)
