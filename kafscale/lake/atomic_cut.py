@@ -52,7 +52,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Tail:
-    """What is at or above a partition's last stable offset. `first_markers`: of each producer, whatever it ended."""
+    """A log from its last stable offset on. `first_markers`: the first one of each producer."""
 
     open: set[int] = field(default_factory=set)
     first_markers: dict[int, SeenBatch] = field(default_factory=dict)

@@ -178,7 +178,7 @@ def plan_batch(
 def left_to_export(
     target: Target, state: ExportState, log: TopicLog, gap_policy: GapPolicy
 ) -> tuple[dict[int, Ranges], dict[int, Ranges]]:
-    """What is left of the target, by partition: the offsets that are there, and those that have expired.
+    """The rest of the target, by partition: the offsets that are there, and those that have expired.
 
     Raises `ExportRefusedError` for expired ones, unless they are to be recorded.
     """

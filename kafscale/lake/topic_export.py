@@ -100,7 +100,7 @@ class ExportTable(Protocol[Written]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What a topic's export begins with: the state of its table, its log, and what is to be exported."""
+    """The beginning of a topic's export: the state of its table, its log, and the offsets to export."""
 
     state: ExportState
     log: TopicLog
@@ -145,7 +145,7 @@ class TopicExport:
 
     @property
     def scope(self) -> TopicScope:
-        """What is exported, and where."""
+        """The records to export, and their table."""
         return self._scope
 
     @property
