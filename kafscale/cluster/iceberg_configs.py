@@ -70,6 +70,13 @@ class OnExpired(StrEnum):
     RECORD = "record"
 
 
+class TransactionMode(StrEnum):
+    """The transactions that a commit of an export has. It is of all its topics, so no topic has a config for it."""
+
+    COMMITTED = "committed"
+    ATOMIC = "atomic"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IcebergRow:
     """One of these configs."""

@@ -2,19 +2,13 @@
 
 import functools
 from collections.abc import Callable, Mapping
-from enum import StrEnum
 from typing import Any, Final, TypeVar
 
 import click
 
+from kafscale.cluster.iceberg_configs import TransactionMode
+
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-class TransactionMode(StrEnum):
-    """The transactions that a commit has."""
-
-    COMMITTED = "committed"
-    ATOMIC = "atomic"
 
 
 _OPTION: Final = click.option(

@@ -50,6 +50,7 @@ SPECS: dict[str, dict[str, Any]] = {
         "keyFormat": "string",
         "startingOffsets": "latest",
         "onExpired": "record",
+        "transactions": "atomic",
         "args": ["--compact", "--max-batch-size=1GiB"],
     },
     "python": {"engine": "Python", "catalog": REST},
@@ -82,6 +83,7 @@ def test_spark_gets_what_the_resource_says() -> None:
     assert (found["value_format"], found["key_format"], found["on_expired"]) == ("json", "string", "record")
     assert (found["partition_by"], found["sort_by"], found["compact"]) == ("days(timestamp)", "key", True)
     assert found["metrics_addr"].port == 9094
+    assert found["transactions"] == "atomic"
     assert found["max_batch_size"] == 2**30
 
 

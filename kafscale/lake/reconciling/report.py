@@ -45,6 +45,9 @@ def as_text(found: Comparison, *, shows_all: bool) -> str:
     lines += table([_COLUMNS, *rows]) if rows else ["Nothing is exported, says the table."]
     lines += section("Not exported yet", _range_lines(found, lambda plan: plan.lag))
     lines += section(
+        "Not to be exported yet: transactions are open", _range_lines(found, lambda plan: plan.undecided)
+    )
+    lines += section(
         "Gaps: expired before they were exported, and recorded", _range_lines(found, lambda plan: plan.gaps)
     )
     lines += section(
@@ -178,8 +181,14 @@ def _verdict(found: Comparison) -> str:
         apart.append(
             f"{found.compacted_away} rows are of records that were compacted away, whose values were not compared"
         )
+    aborted = sum(plan.aborted_transactions for plan in found.plans)
+    if aborted:
+        apart.append(f"the records of {aborted} aborted transactions are on neither side")
     if lag:
         apart.append(f"{lag} offsets are not exported yet")
+    undecided = sum(size(plan.undecided) for plan in found.plans)
+    if undecided:
+        apart.append(f"{undecided} offsets wait for transactions that are open")
     told = "; ".join(["", *apart])
     if found.agrees:
         return f"Topic and table agree on {compared} records{told}."
@@ -220,6 +229,8 @@ def _plan_fields(plan: PartitionPlan, checks: Iterable[SpanCheck]) -> dict[str, 
         "log_start_offset": plan.log_start_offset,
         "log_end_offset": plan.log_end_offset,
         "lag": _range_fields(plan.lag),
+        "undecided": _range_fields(plan.undecided),
+        "aborted_transactions": plan.aborted_transactions,
         "gaps": _range_fields(plan.gaps),
         "before_start": _range_fields(plan.before_start),
         "beyond_end": _range_fields(plan.beyond_end),

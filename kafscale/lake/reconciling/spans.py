@@ -30,8 +30,10 @@ class Span:
 class PartitionPlan:
     """The offsets of a partition, sorted.
 
-    `lag`: not exported yet. `gaps`: expired before they were exported, and recorded. `before_start`: older than the
-    start of the export, on purpose. `beyond_end`: exported according to the table, but the log never reached them.
+    `lag`: not exported yet. `undecided`: not to be exported yet, because a transaction is open at the first of them.
+    `aborted_transactions`: those with records among the compared offsets, which neither side has. `gaps`: expired
+    before they were exported, and recorded. `before_start`: older than the start of the export, on purpose.
+    `beyond_end`: exported according to the table, but the log never reached them.
     """
 
     partition: int
@@ -42,6 +44,8 @@ class PartitionPlan:
     gaps: Ranges = ()
     before_start: Ranges = ()
     beyond_end: Ranges = ()
+    undecided: Ranges = ()
+    aborted_transactions: int = 0
 
 
 def plan_partition(state: ExportState, log: PartitionLog, range_size: int) -> PartitionPlan:
@@ -49,14 +53,15 @@ def plan_partition(state: ExportState, log: PartitionLog, range_size: int) -> Pa
     index, log_start, log_end = log.partition, log.log_start_offset, log.log_end_offset
     exported = state.exported.get(index, ())
     gaps = state.gaps.get(index, ())
-    there = ((log_start, log_end),)
+    there, end = ((log_start, log_end),), max(log_start, log.end_offset)
+    compared = intersection(exported, there)
     not_done = difference(there, state.done(index))
     start = state.starts.get(index, 0)
     spans = [
         Span(partition=index, first=first, next_offset=following, standing=standing)
         for standing, ranges in (
             (Standing.EXPIRED, intersection(exported, ((0, log_start),))),
-            (Standing.COMPARED, intersection(exported, there)),
+            (Standing.COMPARED, compared),
         )
         for first, following in _split(ranges, range_size)
     ]
@@ -65,10 +70,19 @@ def plan_partition(state: ExportState, log: PartitionLog, range_size: int) -> Pa
         log_start_offset=log_start,
         log_end_offset=log_end,
         spans=tuple(spans),
-        lag=intersection(not_done, ((start, log_end),)),
+        lag=intersection(not_done, ((start, end),)),
         gaps=gaps,
         before_start=intersection(not_done, ((0, start),)),
         beyond_end=difference(exported, ((0, log_end),)),
+        undecided=intersection(not_done, ((max(start, end), log_end),)),
+        aborted_transactions=_aborted_among(compared, log),
+    )
+
+
+def _aborted_among(offsets: Ranges, log: PartitionLog) -> int:
+    return sum(
+        any(one.first_offset < following and one.last_offset >= first for first, following in offsets)
+        for one in log.aborted.between(log.log_start_offset, log.log_end_offset)
     )
 
 

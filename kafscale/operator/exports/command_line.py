@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from kafscale.cluster.iceberg_configs import TransactionMode
 from kafscale.operator.exports.spec import Catalog, Engine, ExportSpec
 from kafscale.operator.manifests import names
 
@@ -93,6 +94,9 @@ def _shared(export: ExportSpec) -> Iterator[str]:
     yield f"--key-format={export.key_format}"
     yield f"--starting-offsets={export.starting_offsets}"
     yield f"--on-expired={export.on_expired}"
+    if export.transactions != TransactionMode.COMMITTED:
+        # Not else: an image of an older release does not know the option.
+        yield f"--transactions={export.transactions}"
     if export.table.partition_by is not None:
         yield f"--partition-by={export.table.partition_by}"
     if export.interval_sec is not None:

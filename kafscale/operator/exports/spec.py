@@ -24,9 +24,9 @@ OWN_OPTIONS: Final = frozenset(
     {
         "--topic", "--topic-pattern", "--topics-by-config", "--table", "--table-namespace", "--dead-letter-table",
         "--catalog", "--catalog-property", "--warehouse", "--to", "--value-format", "--key-format",
-        "--partition-by", "--sort-by", "--starting-offsets", "--on-expired", "--continuous", "--interval",
-        "--metrics-addr", "--metrics-file", "--data-dir", "--etcd", "--etcd-prefix", "--bucket", "--region",
-        "--endpoint", "--path-style", "--namespace",
+        "--partition-by", "--sort-by", "--starting-offsets", "--on-expired", "--transactions", "--continuous",
+        "--interval", "--metrics-addr", "--metrics-file", "--data-dir", "--etcd", "--etcd-prefix", "--bucket",
+        "--region", "--endpoint", "--path-style", "--namespace",
     }
 )  # fmt: skip
 """Options that fields of the specification, or the cluster, determine."""
@@ -101,6 +101,7 @@ class ExportSpec:
     key_format: str
     starting_offsets: str
     on_expired: str
+    transactions: str
     args: Sequence[str]
     s3_credentials_secret: str | None
     env_secrets: Sequence[str]
@@ -143,6 +144,7 @@ def export_spec(name: str, namespace: str, spec: Mapping[str, Any]) -> ExportSpe
         key_format=spec.get("keyFormat", "bytes"),
         starting_offsets=spec.get("startingOffsets", "earliest"),
         on_expired=spec.get("onExpired", "fail"),
+        transactions=spec.get("transactions", "committed"),
         args=_args(spec.get("args", ())),
         s3_credentials_secret=spec.get("s3CredentialsSecret"),
         env_secrets=spec.get("envSecrets", ()),

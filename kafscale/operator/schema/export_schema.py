@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from kafscale.cluster.iceberg_configs import IcebergKeyFormat, IcebergValueFormat, OnExpired
+from kafscale.cluster.iceberg_configs import IcebergKeyFormat, IcebergValueFormat, OnExpired, TransactionMode
 from kafscale.operator.schema.schema_parts import (
     choice,
     duration,
@@ -215,6 +215,12 @@ def spec() -> dict[str, Any]:
                 "If records expired before they were exported: fail, or record the gap.",
                 [one.value for one in OnExpired],
                 default="fail",
+            ),
+            "transactions": choice(
+                "committed: what is committed, partition by partition. atomic: commits of one cut of all topics, in "
+                "which each transaction is whole or not at all.",
+                [one.value for one in TransactionMode],
+                default="committed",
             ),
             "args": {
                 **list_of(

@@ -194,6 +194,31 @@ def test_no_snapshot_has_a_transaction_by_half(
         check_whole(topics, exports.places(snapshots), f"seed {seed} {snapshots}")
 
 
+def test_reconcile_leaves_aborted_and_open_ones_apart(topics: TransactingTopics, exports: Exports) -> None:
+    aborted, committed, left_open = topics.begin(1), topics.begin(2), topics.begin(3)
+    for one in (aborted, committed, None):
+        topics.send(one, A0)
+    topics.end(aborted, is_commit=False)
+    topics.end(committed, is_commit=True)
+    topics.send(left_open, A0)
+    topics.send(None, A0)
+    exports.run("--quiet")
+    arguments = ["reconcile", "a", "--to", str(exports.folder)]
+    done = CliRunner().invoke(main, arguments, env=store_environment(topics.settings))
+    assert done.exit_code == 0, done.output
+    assert "Topic and table agree on 4 records" in done.output
+    assert "the records of 1 aborted transactions are on neither side" in done.output
+    assert "4 offsets wait for transactions that are open" in done.output
+    fields = json.loads(
+        CliRunner()
+        .invoke(main, [*arguments, "--json", "--quiet"], env=store_environment(topics.settings))
+        .stdout
+    )
+    (found,) = fields["topics"]
+    assert found["partitions"][0]["undecided"] == [{"first_offset": 8, "last_offset": 11}]
+    assert found["partitions"][0]["aborted_transactions"] == 1
+
+
 def test_an_open_transaction_holds_back_its_own_parts_only(
     topics: TransactingTopics, exports: Exports
 ) -> None:
