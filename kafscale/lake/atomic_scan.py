@@ -94,6 +94,11 @@ def seen_in(batches: StoredBatches) -> Iterator[SeenBatch]:
             return
         if not header.is_transactional or header.last_offset < batches.first_offset:
             continue
+        if not header.is_control:
+            yield SeenBatch(
+                BatchKind.TRANSACTIONAL, header.producer_id, header.base_offset, header.last_offset
+            )
+            continue
         data = batches.data[position : position + header.size_bytes]
         try:
             kind = kind_of_batch(header, data)

@@ -167,7 +167,9 @@ def test_a_table_is_what_a_consumer_reads(topics: TransactingTopics, exports: Ex
     assert exports.places() == {place_of(row) for row in topics.committed()}
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize(
+    "seed", [1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 12))]
+)
 def test_no_snapshot_has_a_transaction_by_half(
     topics: TransactingTopics, exports: Exports, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
