@@ -3,7 +3,6 @@
 import functools
 import json
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,89 +12,16 @@ from click.testing import CliRunner
 from kafscale.commands.cli import main
 from kafscale.formats.topic_record import decode_topic_record, encode_topic_record
 from kafscale.lake import atomic_export
-from kafscale.lake.export_state import CUT_PROPERTY
 from kafscale.lake.topic_export import TopicExport
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
-from tests.lake.support.exporter import folder_catalog
+from tests.lake.support.exports_by_config import Exports, Row, place_of
 from tests.lake.support.transacting import TransactingTopics, Transaction
 from tests.spark_jobs.support.export_runs import store_environment
-from tests.spark_jobs.support.read_back import open_table, read_table, table_exists
 from tests.spark_jobs.support.sent_records import Stored
 from tests.spark_jobs.support.stored_topic import StoredTopic
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
-Row = tuple[str, int, int]
-
-
-class Exports:
-    """`kafscale export` of all topics that are switched on, again and again."""
-
-    def __init__(self, topics: TransactingTopics, folder: Path) -> None:
-        self.topics = topics
-        self.folder = folder
-        self.catalog = folder_catalog(folder)
-        self.names = sorted(topics.writers)
-        for topic, writer in topics.writers.items():
-            writer.run(functools.partial(switch_on, topic=topic))
-
-    def run(self, *more: str, command: str = "export", status: int = 0) -> str:
-        arguments = [command, "--topics-by-config", "--to", str(self.folder), *more]
-        done = CliRunner().invoke(main, arguments, env=store_environment(self.topics.settings))
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        assert done.exit_code == status, done.output
-        return done.output
-
-    def rows(self, snapshots: dict[str, int] | None = None) -> list[dict[str, Any]]:
-        """Of all tables, as of these snapshots."""
-        found: list[dict[str, Any]] = []
-        for topic in self.names:
-            name = f"local.kafka.{topic}"
-            if not table_exists(self.catalog, name):
-                continue
-            if snapshots is None:
-                found += read_table(self.catalog, name).rows
-            elif topic in snapshots:
-                with open_table(self.catalog, name) as table:
-                    found += table.scan(snapshot_id=snapshots[topic]).to_arrow().to_pylist()
-        return sorted(found, key=place_of)
-
-    def places(self, snapshots: dict[str, int] | None = None) -> set[Row]:
-        found = [place_of(row) for row in self.rows(snapshots)]
-        assert len(found) == len(set(found)), "a record is there twice"
-        return set(found)
-
-    def snapshots(self, topic: str) -> list[tuple[int, dict[str, Any] | None]]:
-        """The table's snapshots in order, each with its cut."""
-        name = f"local.kafka.{topic}"
-        if not table_exists(self.catalog, name):
-            return []
-        with open_table(self.catalog, name) as table:
-            found = []
-            for one in table.metadata.snapshots:
-                assert one.summary is not None
-                cut = one.summary.additional_properties.get(CUT_PROPERTY)
-                found.append((one.snapshot_id, None if cut is None else json.loads(cut)))
-            return found
-
-    def complete_cuts(self) -> Iterator[dict[str, int]]:
-        """For each cut that is in all of its tables: the snapshots that show all tables as of it."""
-        history = {topic: self.snapshots(topic) for topic in self.names}
-        cuts = {
-            cut["revision"]: cut for snapshots in history.values() for _, cut in snapshots if cut is not None
-        }
-        for revision in sorted(cuts):
-            wanted = cuts[revision]
-            if all(
-                any(cut is not None and cut["cut_id"] == wanted["cut_id"] for _, cut in history[topic])
-                for topic in wanted["tables"]
-            ):
-                yield {
-                    topic: [number for number, cut in snapshots if cut and cut["revision"] <= revision][-1]
-                    for topic, snapshots in history.items()
-                    if any(cut and cut["revision"] <= revision for _, cut in snapshots)
-                }
 
 
 async def switch_on(stored: StoredTopic, topic: str) -> None:
@@ -104,10 +30,6 @@ async def switch_on(stored: StoredTopic, topic: str) -> None:
     record = decode_topic_record(held.key, held.value)
     record.configs["kafscale.iceberg.enable"] = "true"  # type: ignore[index]
     await stored.metadata.transact([], [Put(held.key, encode_topic_record(record))])
-
-
-def place_of(row: dict[str, Any]) -> Row:
-    return row["topic"], row["partition"], row["offset"]
 
 
 def record_places(records: list[Stored]) -> set[Row]:
@@ -129,7 +51,9 @@ def topics(tmp_path: Path) -> TransactingTopics:
 
 @pytest.fixture
 def exports(topics: TransactingTopics, tmp_path: Path, logging_as_before: None) -> Exports:
-    return Exports(topics, tmp_path / "lake")
+    for topic, writer in topics.writers.items():
+        writer.run(functools.partial(switch_on, topic=topic))
+    return Exports(topics.settings, topics.writers, tmp_path / "lake")
 
 
 def walk(topics: TransactingTopics, dice: random.Random, running: dict[int, Transaction], steps: int) -> None:
