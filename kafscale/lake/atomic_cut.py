@@ -95,13 +95,14 @@ class AtomicCut:
         running: dict[int, list[Range]] = {}
         for one in batches:
             if one.kind is BatchKind.TRANSACTIONAL:
-                running.setdefault(one.producer_id, []).append((one.first_offset, one.last_offset + 1))
+                _append(running.setdefault(one.producer_id, []), one)
                 continue
             self._note_marker(place, one)
             ranges = running.pop(one.producer_id, None)
             if ranges is not None and one.kind is BatchKind.COMMIT:
                 # With its marker, so that neighbours become one range.
-                self._end(place, one, [*ranges, (one.first_offset, one.last_offset + 1)])
+                _append(ranges, one)
+                self._end(place, one, ranges)
         for producer_id, ranges in running.items():
             marker = self._tails[place].first_markers.get(producer_id)
             if marker is not None and marker.kind is BatchKind.COMMIT:
@@ -141,3 +142,11 @@ class AtomicCut:
             self._left_out[place] += ranges
         elif one.producer_id in self._open:
             self._parts[one.producer_id][place] = _Part(one.decision, ranges)
+
+
+def _append(ranges: list[Range], one: SeenBatch) -> None:
+    """Neighbours become one: a transaction may have any number of batches."""
+    if ranges and ranges[-1][1] == one.first_offset:
+        ranges[-1] = ranges[-1][0], one.last_offset + 1
+    else:
+        ranges.append((one.first_offset, one.last_offset + 1))

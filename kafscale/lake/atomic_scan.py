@@ -43,8 +43,10 @@ def unmarked_of(markers: Sequence[KeyValue], logs: Sequence[TopicLog]) -> set[De
     found = set()
     for item in markers:
         topic, _, producer_id = keys.marked_partition(item.key)
+        if topic not in ids:
+            continue
         record = decode_marker_record(item.key, item.value)
-        if ids.get(topic) == record.topic_id or (topic in ids and not record.topic_id.int):
+        if record.topic_id == ids[topic]:
             found.add(Decided(producer_id, record.decision_revision or item.mod_revision))
     return found
 

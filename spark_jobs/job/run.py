@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pyspark.sql import SparkSession
@@ -170,9 +170,9 @@ class ExportRun:
         if all(are_idle):
             return True
         failing = ""
+        exports: list[TopicExport] = []
         try:
             with contextlib.ExitStack() as stack:
-                exports = []
                 # In one order, so that two exports do not wait for each other's topics.
                 for topic, options in sorted(self._topics.items()):
                     failing = topic
@@ -183,7 +183,7 @@ class ExportRun:
                         TopicExport(topic, options, held, written, self._events, stopping=self._stopping)
                     )
                 failing = ""
-                AtomicExport(settings, exports, self._events, self._say, self._stopping).run()
+                self._export_together(settings, exports)
         except (KafscaleError, *SPARK_ERRORS) as problem:
             is_spark = isinstance(problem, SPARK_ERRORS)
             self._is_spark_gone = is_spark and is_spark_gone(self._spark)
@@ -198,6 +198,15 @@ class ExportRun:
             for topic, table in tables.items():
                 idle.finished(topic, table)
         return True
+
+    def _export_together(self, settings: Settings, exports: Sequence[TopicExport]) -> None:
+        try:
+            AtomicExport(settings, exports, self._events, self._say, self._stopping).run()
+        except (KafscaleError, *SPARK_ERRORS) as problem:
+            for one in exports:
+                with contextlib.suppress(ExportLeaseLostError):
+                    one.held.failed(short_message(problem))
+            raise
 
     def _stopping(self) -> bool:
         return self._is_stopping

@@ -102,7 +102,8 @@ class StreamReader(DataSourceStreamReader):
         # Without a trigger a stream calls this all the time: without news it makes no request to the object store.
         ends = await self._planner(metadata, objects).ends_left(starts.positions)
         latest = StreamPositions(
-            positions={key: end.end_offset for key, end in ends.items()}, topic_ids=_ids_in(ends)
+            positions={key: _end(end, starts.positions.get(key, 0)) for key, end in ends.items()},
+            topic_ids=_ids_in(ends),
         )
         replaced = starts.replaced_in(latest)
         positions = self._limits.end_of(starts.without(replaced), latest.positions, ends)
@@ -140,6 +141,11 @@ class StreamReader(DataSourceStreamReader):
 
     def __setstate__(self, state: tuple[Settings, SourceOptions]) -> None:
         self.__init__(*state)  # type: ignore[misc]
+
+
+def _end(ends: PartitionEnds, position: int) -> int:
+    """The end of what may be read. A stream that read uncommitted records before may be beyond it, and waits."""
+    return max(ends.end_offset, min(position, ends.log_end_offset))
 
 
 def _ids_in(

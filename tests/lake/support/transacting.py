@@ -44,6 +44,7 @@ class TransactingTopics:
     def __init__(self, folder: Path, *topics: str, partitions: int = 2) -> None:
         self.settings: Settings = embedded(folder)
         self.writers = {topic: TopicWriter(self.settings, topic, partitions=partitions) for topic in topics}
+        self._ids = {topic: writer.topic_id() for topic, writer in self.writers.items()}
         self.all: list[Transaction] = []
         self.plain: list[Stored] = []
         self._numbers = itertools.count()
@@ -70,18 +71,22 @@ class TransactingTopics:
     def decide(self, transaction: Transaction, *, is_commit: bool) -> None:
         """Put the markers' keys, as the coordinator does with its decision."""
         transaction.is_commit, transaction.unmarked = is_commit, transaction.places
-        value = encode_marker_record(
-            MarkerRecord(
-                transactional_id=f"id-{transaction.producer_id}",
-                commit=is_commit,
-                producer_epoch=0,
-                coordinator_epoch=0,
-                transaction_version=2,
-                decided_ms=0,
+
+        def value_of(topic: str) -> bytes:
+            return encode_marker_record(
+                MarkerRecord(
+                    transactional_id=f"id-{transaction.producer_id}",
+                    commit=is_commit,
+                    producer_epoch=0,
+                    coordinator_epoch=0,
+                    transaction_version=2,
+                    decided_ms=0,
+                    topic_id=self._ids[topic],
+                )
             )
-        )
+
         puts = [
-            Put(keys.partition_marker(*place, transaction.producer_id), value)
+            Put(keys.partition_marker(*place, transaction.producer_id), value_of(place[0]))
             for place in transaction.unmarked
         ]
 
