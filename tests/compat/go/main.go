@@ -1,5 +1,5 @@
-// franz plays one franz-go client for the compatibility tests: a producer, a member of a group or an
-// administrator. It says what happens as one JSON object per line on standard output.
+// franz plays one franz-go client for the compatibility tests: a producer, a member of a group, an
+// administrator, or one that works in transactions. It says what happens as one JSON object per line on standard output.
 package main
 
 import (
@@ -21,11 +21,14 @@ var commands = map[string]func(arguments []string) error{
 	"consume": consume,
 	"admin":   admin,
 	"ping":    ping,
+
+	"transact": transact,
+	"etl":      etl,
 }
 
 func main() {
 	if len(os.Args) < 2 || commands[os.Args[1]] == nil {
-		fmt.Fprintln(os.Stderr, "usage: franz produce|consume|admin|ping [flags]; franz <command> -help lists its flags")
+		fmt.Fprintln(os.Stderr, "usage: franz produce|consume|admin|ping|transact|etl [flags]; franz <command> -help lists its flags")
 		os.Exit(2)
 	}
 	if err := commands[os.Args[1]](os.Args[2:]); err != nil {
@@ -51,15 +54,23 @@ func say(what event) {
 
 // newClient logs to standard error, as far as it is worth a look when a test fails.
 func newClient(brokers string, options ...kgo.Opt) (*kgo.Client, error) {
+	common, err := commonOptions(brokers)
+	if err != nil {
+		return nil, err
+	}
+	return kgo.NewClient(append(common, options...)...)
+}
+
+func commonOptions(brokers string) ([]kgo.Opt, error) {
 	secured, err := security()
 	if err != nil {
 		return nil, err
 	}
-	return kgo.NewClient(append(append([]kgo.Opt{
+	return append([]kgo.Opt{
 		kgo.SeedBrokers(strings.Split(brokers, ",")...),
 		kgo.ClientID("franz"),
 		kgo.WithLogger(kgo.BasicLogger(os.Stderr, kgo.LogLevelInfo, nil)),
-	}, secured...), options...)...)
+	}, secured...), nil
 }
 
 func withTimeout() (context.Context, context.CancelFunc) {
