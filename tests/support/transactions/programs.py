@@ -1,8 +1,8 @@
 """Transactions of clients that are programs: Java, franz-go, KafkaJS. Each answers lines of JSON with one each.
 
 A program has many producers, by name: `open` one (`bootstrap`, `id`, `timeout_ms`), then `begin`, `send`, `offsets`,
-`commit`, `abort`, `close` it; and `read` reads partition 0 of a topic. A reply is an object, with `error` and `message`
-if the client failed.
+`commit`, `abort`, `close` it; and `read` reads partition 0 of a topic. A reply is an object, with `error` and
+`message` if the client failed.
 """
 
 import contextlib
