@@ -52,6 +52,7 @@ class LibrdkafkaProducer:
                 # Its own limit of a message's life may not be longer than the transaction.
                 "message.timeout.ms": timeout_ms,
                 "linger.ms": 0,
+                "log_level": 0,  # of fences and aborts, which are what tests are about
             }
         )
         with _librdkafka_errors():

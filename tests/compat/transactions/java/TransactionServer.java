@@ -17,6 +17,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.Future;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.FenceProducersOptions;
+import org.apache.kafka.clients.admin.RemoveMembersFromConsumerGroupOptions;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -71,7 +72,9 @@ public final class TransactionServer {
             case "abort" -> producer(request).abortTransaction();
             case "close" -> PRODUCERS.remove(request.get("name").asText()).close(Duration.ZERO);
             case "read" -> read(request, reply.putArray("records"));
+            case "send_all" -> sendAll(request);
             case "join" -> join(request);
+            case "remove_members" -> removeMembers(request);
             case "leave" -> MEMBERS.remove(request.get("member").asText()).close();
             case "committed" -> committed(request, reply.putArray("offsets"));
             case "end_offset" -> endOffset(request, reply);
@@ -107,6 +110,19 @@ public final class TransactionServer {
         for (JsonNode value : request.get("values")) {
             sent.add(producer(request).send(new ProducerRecord<>(
                     request.get("topic").asText(), request.get("partition").asInt(), null, value.asText())));
+        }
+        producer(request).flush();
+        for (Future<RecordMetadata> one : sent) {
+            one.get();
+        }
+    }
+
+    /** One record to each partition. */
+    private static void sendAll(JsonNode request) throws Exception {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (int partition = 0; partition < request.get("partitions").asInt(); partition++) {
+            sent.add(producer(request).send(new ProducerRecord<>(
+                    request.get("topic").asText(), partition, null, request.get("value").asText())));
         }
         producer(request).flush();
         for (Future<RecordMetadata> one : sent) {
@@ -164,7 +180,7 @@ public final class TransactionServer {
         throw new IllegalStateException(last + " was not read, but " + records);
     }
 
-    /** Makes a member of a group that owns all partitions of a topic, and does not poll after that. */
+    /** Makes a member of a group, which does not poll after it has its partitions. */
     private static void join(JsonNode request) {
         KafkaConsumer<String, String> member = open(consumer(request));
         member.subscribe(List.of(request.get("topic").asText()));
@@ -176,6 +192,16 @@ public final class TransactionServer {
             }
         }
         MEMBERS.put(request.get("member").asText(), member);
+    }
+
+    /** Removes all members of a group, without a word to them. */
+    private static void removeMembers(JsonNode request) throws Exception {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", request.get("bootstrap").asText());
+        try (Admin admin = Admin.create(properties)) {
+            admin.removeMembersFromConsumerGroup(
+                    request.get("group").asText(), new RemoveMembersFromConsumerGroupOptions()).all().get();
+        }
     }
 
     /** What KafkaConsumer.committed says, which waits until no transaction with offsets of the partition is open. */
