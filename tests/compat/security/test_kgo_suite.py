@@ -1,4 +1,4 @@
-"""The test suite of kgo, franz-go's client, over SASL_SSL and in plaintext, on Kafka with transactions."""
+"""The test suite of kgo, franz-go's client, over SASL_SSL and in plaintext."""
 
 import os
 import subprocess
@@ -24,7 +24,6 @@ from tests.support.security_plan import (
 
 SUITE_SEC = 3_000  # two to five minutes on two busy cores
 RECORDS = 20_000  # the suite's own number is half a million
-TRANSACTIONS = "TestTxnEtl"  # Kafscale has none (docs/skipped.md)
 OWN_DIALER = "TestIssue769"  # kgo refuses a dialer beside TLS
 # kgo asks for ApiVersions, and so says what it is, once for each broker and not for each connection: without this it
 # gets batches decompressed (docs/compatibility.md), and TestPooling misses the compressed ones.
@@ -93,7 +92,7 @@ def run(
     suite: Path, folder: Path, settings: dict[str, str], *, skipped: list[str] | None = None, only: str = ""
 ) -> int:
     """Run the suite to its end; returns how many of its tests passed. All that are not skipped must."""
-    left_out = [*(skipped or []), *([] if peer_kind() == "kafka" else [TRANSACTIONS])]
+    left_out = skipped or []
     done = subprocess.run(
         [
             str(suite), "-test.v", f"-test.timeout={SUITE_SEC}s", f"-test.run={only}",

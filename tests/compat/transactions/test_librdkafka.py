@@ -11,7 +11,7 @@ from tests.support.transactions.observing import high_watermark, last_stable_off
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
 PARTITIONS = 3
-SMALL_FETCH = {"fetch.message.max.bytes": 1_000, "fetch.max.bytes": 1_000, "receive.message.max.bytes": 2_000}
+SMALL_FETCH = {"fetch_message_max_bytes": 1_000, "message_max_bytes": 1_000, "fetch_max_bytes": 1_000}
 
 
 @pytest.fixture
@@ -121,8 +121,7 @@ def test_small_fetches_skip_many_aborted_records(peer: Peer, topic: str) -> None
             else:
                 producer.abort_transaction(PATIENCE_SEC)
     wait_until(lambda: last_stable_offset(peer, topic) == 1_010, "the last marker is written")
-    small = {name.replace(".", "_"): value for name, value in SMALL_FETCH.items()}
-    with assigned_consumer(peer, topic, isolation_level="read_committed", **small) as reader:
+    with assigned_consumer(peer, topic, isolation_level="read_committed", **SMALL_FETCH) as reader:
         messages = take(reader, 500)
     assert messages[0].offset() == 505
     assert [one.value()[-1:] for one in messages[::100]] == [b"0", b"1", b"2", b"3", b"4"]
