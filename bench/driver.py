@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import assert_never
 
+from bench.copying import drive_copy
 from bench.fetch_frames import drive_fetch_frames
 from bench.frames import drive_frames
 from bench.librdkafka import BatchTemplate, Consumer, LibrdkafkaError, Producer
@@ -18,6 +19,7 @@ from bench.polls import drive_polls
 from bench.repeat import drive_repeat
 from bench.specs import (
     ConsumeSpec,
+    CopySpec,
     FetchFramesSpec,
     FramesSpec,
     Latencies,
@@ -28,10 +30,12 @@ from bench.specs import (
     RepeatSpec,
     Result,
     Spec,
+    TransactionsSpec,
     Window,
     spec_from_json,
     to_json,
 )
+from bench.transactions import drive_transactions
 
 _POLL_MS = 100
 _STALL_SECONDS = 30.0
@@ -188,6 +192,10 @@ def drive(spec: Spec) -> Result:
             return drive_repeat(spec)
         case PollsSpec():
             return drive_polls(spec)
+        case CopySpec():
+            return drive_copy(spec)
+        case TransactionsSpec():
+            return drive_transactions(spec)
     assert_never(spec)
 
 

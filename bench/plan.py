@@ -60,6 +60,9 @@ class Plan:
     poll_seconds: float = 10.0
     group_members: int = 100
     group_rebalances: int = 10
+    transaction_commit_ms: int = 100
+    transaction_producers: int = 200
+    transaction_source_bytes: int = 128 * _MIB
     cluster_brokers: tuple[int, ...] = (1, 3)
     cluster_partitions: int = 12
     durable_rates: tuple[float, ...] = (20.0, 100.0, 1_000.0)

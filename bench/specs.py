@@ -146,6 +146,42 @@ class PollsSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopySpec:
+    """Read a topic again and again, and write it to another one in transactions of `commit_ms` each.
+
+    `ends`: the end offset of each partition of the source.
+    """
+
+    bootstrap: str
+    source: str
+    target: str
+    ends: list[int]
+    record_bytes: int
+    commit_ms: int
+    warmup_seconds: float
+    seconds: float
+    broker_pids: list[int]
+    producer_properties: dict[str, str]
+    consumer_properties: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsSpec:
+    """Transactions of one record each, over raw connections: one producer each, its transactions in turn."""
+
+    host: str
+    port: int
+    topic: str
+    partitions: int
+    producers: int
+    record_bytes: int
+    payload: str
+    warmup_seconds: float
+    seconds: float
+    broker_pids: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """The measurements between the two edges of the window."""
 
@@ -190,6 +226,18 @@ class Polled:
     resident_bytes_after: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transacted:
+    """Transactions. `milliseconds`: of each in the window, or of its end, sorted.
+
+    `asked_again`: how often a request was too early for the end of the transaction before.
+    """
+
+    window: Window  # its records are those copied, or transactions
+    milliseconds: list[float]
+    asked_again: int
+
+
 Spec = (
     ProduceSpec
     | ConsumeSpec
@@ -199,15 +247,20 @@ Spec = (
     | PacedSpec
     | RepeatSpec
     | PollsSpec
+    | CopySpec
+    | TransactionsSpec
 )
-Result = Window | Latencies | Repeated | Polled
+Result = Window | Latencies | Repeated | Polled | Transacted
 SPECS: dict[str, type[Spec]] = {
     kind.__name__: kind
     for kind in (
-        ProduceSpec, ConsumeSpec, LatencySpec, FramesSpec, FetchFramesSpec, PacedSpec, RepeatSpec, PollsSpec
+        ProduceSpec, ConsumeSpec, LatencySpec, FramesSpec, FetchFramesSpec, PacedSpec, RepeatSpec, PollsSpec,
+        CopySpec, TransactionsSpec,
     )
 }  # fmt: skip
-_RESULTS: dict[str, type[Result]] = {kind.__name__: kind for kind in (Window, Latencies, Repeated, Polled)}
+_RESULTS: dict[str, type[Result]] = {
+    kind.__name__: kind for kind in (Window, Latencies, Repeated, Polled, Transacted)
+}
 
 
 def to_json(value: Spec | Result) -> str:

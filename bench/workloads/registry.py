@@ -11,7 +11,10 @@ from bench.workloads.limited import LIMITED
 from bench.workloads.standing import STANDING
 from bench.workloads.throughput import THROUGHPUT
 from bench.workloads.tiny import TINY
+from bench.workloads.transactions import TRANSACTIONS
 from bench.workloads.workload import Workload
 
-_ALL = (THROUGHPUT, COLD, TINY, FRAMES, LATENCY, LIMITED, STANDING, CONNECTIONS, GROUPS, CLUSTER, DURABLE)
+_ALL = (
+    THROUGHPUT, COLD, TINY, FRAMES, LATENCY, LIMITED, STANDING, CONNECTIONS, GROUPS, TRANSACTIONS, CLUSTER, DURABLE,
+)  # fmt: skip
 WORKLOADS: dict[str, Workload] = {workload.name: workload for workload in _ALL}

@@ -16,7 +16,7 @@ from tests.support.nightly import nightly_but
 from tests.support.s3_install import s3_server_missing
 
 _KIB = 1024
-_ON_STORES = ("partitions", "cluster", "durable")
+_ON_STORES = ("partitions", "transactions", "cluster", "durable")
 
 
 def _plan() -> Plan:
@@ -47,6 +47,8 @@ def _plan() -> Plan:
         poll_seconds=0.3,
         group_members=3,
         group_rebalances=2,
+        transaction_producers=5,
+        transaction_source_bytes=_KIB * _KIB,
         cluster_brokers=(1,),
         cluster_partitions=2,
         durable_rates=(50.0,),
@@ -74,6 +76,12 @@ _ROWS = {
         ("10 idle long polls of 0.1 s, 5 partitions", "% of a core"),
     },
     "groups": {("rebalance of 3 members", "ms"), ("heartbeats, one connection", "requests/s")},
+    "transactions": {
+        ("read-process-write, commit every 100 ms", "MB/s"),
+        ("read-process-write, commit every 100 ms", "commit p99 ms"),
+        ("transactions of 5 producers embedded", "transactions/s"),
+        ("transactions of 5 producers on etcd and S3", "metadata transactions each"),
+    },
     "cluster": {
         ("1 broker, produce 1024 B", "etcd and S3 CPU s/GB"),
         ("1 broker, consume tail 1024 B", "MB/s"),
