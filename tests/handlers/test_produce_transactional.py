@@ -185,6 +185,39 @@ async def test_an_answer_from_before_the_marker_lets_nothing_in() -> None:
         assert broker.partition(topic).high_watermark == 0
 
 
+@on_uvloop
+async def test_marker_of_the_transaction_before_does_not_refuse_the_next() -> None:
+    """A client with KIP-890 sends at once after EndTxn: the addition waits until the last marker is written."""
+    store = CountedReads()
+    async with in_process_broker(metadata=store) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await put_record(broker, EMPTY)
+        assert (await produce(client, topic, {0: batch(b"a")}, version=12))[0].error_code == 0
+        decided = replace(await record_of(broker), state=TransactionState.PREPARE_COMMIT, producer_epoch=1)
+        await put_record(broker, decided)
+        asked = store.questions
+        store.may_answer.clear()
+        await send(client, topic, {0: batch(b"b", epoch=1)}, version=12)
+        await until(lambda: store.questions > asked, "the question")
+        marker = MarkerRecord(
+            transactional_id=ID,
+            commit=True,
+            producer_epoch=1,
+            coordinator_epoch=0,
+            transaction_version=2,
+            decided_ms=1,
+            topic_id=broker.partition(topic).topic_id,
+        )
+        key = keys.partition_marker(topic, 0, PRODUCER)
+        await store.transact([], [Put(key, encode_marker_record(marker))])
+        while await store.get(key) is not None:  # noqa: ASYNC110 - the broker deletes it
+            await asyncio.sleep(0.01)
+        await put_record(broker, replace(decided, state=TransactionState.COMPLETE_COMMIT, topics=()))
+        store.may_answer.set()
+        _, parts = await client.receive_produce(version=12)
+        assert (parts[0].error_code, parts[0].base_offset) == (0, 2)
+
+
 @pytest.mark.parametrize(
     ("version", "code"), [(11, ErrorCode.NOT_ENOUGH_REPLICAS), (12, ErrorCode.CONCURRENT_TRANSACTIONS)]
 )
