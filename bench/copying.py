@@ -1,6 +1,7 @@
 """The driver that reads, and writes what it read, in transactions of a given time: confluent-kafka (librdkafka)."""
 
 import time
+from typing import Any
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -57,6 +58,7 @@ class _Copy:
         self._producer.begin_transaction()
         until = time.monotonic() + self._spec.commit_ms / 1000
         count = 0
+        message: Any
         while (left := until - time.monotonic()) > 0:
             for message in self._consumer.consume(_TAKEN_AT_ONCE, timeout=min(left, 0.05)):
                 if message.error() is not None:

@@ -1,5 +1,7 @@
 """The essence of librdkafka's own tests of transactions: 0098 (isolation), 0103 (producers), 0129 (aborts)."""
 
+from typing import Any
+
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
@@ -50,7 +52,7 @@ def test_records_are_copied_with_their_offsets_to_other_partitions(peer: Peer, w
     try:
         consumer.assign([TopicPartition(source, 0, 0)])
         for first in range(0, 100, 20):
-            messages = take(consumer, 20)
+            messages: list[Any] = take(consumer, 20)
             for is_committed in (False, True):
                 producer.begin_transaction()
                 for message in messages:
@@ -122,7 +124,7 @@ def test_small_fetches_skip_many_aborted_records(peer: Peer, topic: str) -> None
                 producer.abort_transaction(PATIENCE_SEC)
     wait_until(lambda: last_stable_offset(peer, topic) == 1_010, "the last marker is written")
     with assigned_consumer(peer, topic, isolation_level="read_committed", **SMALL_FETCH) as reader:
-        messages = take(reader, 500)
+        messages: list[Any] = take(reader, 500)
     assert messages[0].offset() == 505
     assert [one.value()[-1:] for one in messages[::100]] == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -164,9 +166,10 @@ def test_isolation_levels_differ_by_what_is_open_and_aborted(peer: Peer, topic: 
 def take_to_the_end(consumer: Consumer) -> list[bytes]:
     """The values up to the end that the broker names."""
     values: list[bytes] = []
-    while (message := consumer.poll(PATIENCE_SEC)) is not None:
+    while True:
+        message: Any = consumer.poll(PATIENCE_SEC)
+        assert message is not None, f"no end, but {values}"
         if message.error() is not None:
             assert message.error().name() == "_PARTITION_EOF", message.error()
             return values
         values.append(message.value())
-    raise AssertionError(f"no end, but {values}")

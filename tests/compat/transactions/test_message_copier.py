@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -31,6 +32,7 @@ class CommittedReader:
 
     def poll(self) -> int:
         """Take what is there; returns how many it has read."""
+        message: Any
         for message in self.consumer.consume(5_000, timeout=0.05):
             assert message.error() is None, str(message.error())
             self.values[message.partition()].append(int(message.value()))

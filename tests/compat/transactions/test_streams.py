@@ -3,6 +3,7 @@
 import random
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -73,6 +74,7 @@ class Counts:
 
     def poll(self) -> int:
         """Read what is there; returns how many counts there are by now."""
+        message: Any
         for message in self._consumer.consume(1_000, timeout=0.05):
             assert message.error() is None, str(message.error())
             word, count = message.value().decode().split()

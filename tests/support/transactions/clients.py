@@ -122,7 +122,7 @@ class Librdkafka:
         found: list[Read] = []
 
         def is_read() -> bool:
-            message = consumer.poll(0.2)
+            message: Any = consumer.poll(0.2)
             if message is not None:
                 assert message.error() is None, str(message.error())
                 found.append(Read(message.offset(), message.value()))
