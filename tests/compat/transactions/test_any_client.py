@@ -126,7 +126,9 @@ def test_offsets_are_committed_with_their_transaction(
         producer.commit()
         wait_until(lambda: stable_offset(peer, group, topic) == 7, "the offset is committed")
         # KafkaJS (2.2.4) gives up when it is told that the transaction before is not complete.
-        wait_until(lambda: transaction_state(peer, transactional_id).state == "CompleteCommit", "it is complete")
+        wait_until(
+            lambda: transaction_state(peer, transactional_id).state == "CompleteCommit", "it is complete"
+        )
         producer.begin()
         producer.send_offsets(group, {(topic, 0): 9})
         assert stable_offset(peer, group, topic) is None

@@ -1,13 +1,19 @@
 """A cluster with the old protocol of transactions alone (`transaction.version` 1): the same clients, no KIP-890."""
 
+import asyncio
 import contextlib
 from collections.abc import Iterator
 
 import pytest
 
+from kafscale.formats.features import TRANSACTION_VERSION
+from kafscale.metadata import keys
+from kafscale.metadata.sqlite.store import SqliteStore
+from kafscale.metadata.store import Delete
 from tests.compat.conftest import Peer
 from tests.compat.transactions.conftest import transactional_peer
 from tests.compat.transactions.test_franz_go import copy
+from tests.support.broker import KafscaleBroker
 from tests.support.java import FEATURES, ToolServer
 from tests.support.topics import create_topic, unique_name
 from tests.support.transactions.client import Read, TransactionalClient, TransactionError
@@ -19,17 +25,32 @@ CLIENTS = pytest.mark.parametrize("client", ["java", "librdkafka", "franz-go"], 
 
 
 @pytest.fixture(scope="module")
-def old_peer(peer_kind: str, java: ToolServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
-    """A broker whose cluster has gone down to the old protocol."""
+def old_peer(java: ToolServer, peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
+    """A broker whose cluster has the old protocol finalized."""
     peer = transactional_peer(peer_kind, tmp_path_factory)
+    command = "downgrade"
     try:
         peer.start()
-        arguments = ("downgrade", "--feature", "transaction.version=1")
+        if isinstance(peer, KafscaleBroker):
+            # A level that is finalized is never taken back: as a cluster that an older release began.
+            peer.stop()
+            asyncio.run(_forget_level(peer))
+            peer.start()
+            command = "upgrade"
+        arguments = (command, "--feature", f"{TRANSACTION_VERSION}=1")
         java.tool(FEATURES, "--bootstrap-server", peer.bootstrap, *arguments).ok()
         yield peer
         peer.stop()
     finally:
         peer.close()
+
+
+async def _forget_level(broker: KafscaleBroker) -> None:
+    store = await SqliteStore.open(broker.data_folder / "metadata.db")
+    try:
+        await store.transact([], [Delete(keys.feature(TRANSACTION_VERSION))])
+    finally:
+        await store.close()
 
 
 @CLIENTS
