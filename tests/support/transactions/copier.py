@@ -8,15 +8,21 @@ from tests.support.process import ServerProcess, clean_environment
 
 _MAIN = "org.apache.kafka.tools.TransactionalMessageCopier"
 _SIGTERM_EXIT_CODE = 143
-TIMEOUT_MS = 40_000
-"""Longer than the 30 s after which a producer sends again to a broker that was killed."""
 
 
 class MessageCopier(ServerProcess):
     """A copier of one partition, which may be ended and started again. It ends at the end of its partition."""
 
     def __init__(
-        self, folder: Path, bootstrap: str, source: str, partition: int, target: str, transaction_size: int
+        self,
+        folder: Path,
+        bootstrap: str,
+        source: str,
+        partition: int,
+        target: str,
+        *,
+        transaction_size: int,
+        timeout_ms: int,
     ) -> None:
         super().__init__(f"copier-{partition}", folder)
         self._command = java_command(
@@ -28,7 +34,7 @@ class MessageCopier(ServerProcess):
             "--consumer-group", f"{target}-group-{partition}",
             "--transactional-id", f"{target}-{partition}",
             "--transaction-size", str(transaction_size),
-            "--transaction-timeout", str(TIMEOUT_MS),
+            "--transaction-timeout", str(timeout_ms),
             "--enable-random-aborts",
             "--use-group-metadata",
         )  # fmt: skip
