@@ -21,6 +21,10 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 
 RECORDS = 100_000
 TRANSACTION_SIZE = 750
+# A copier asks for its group's offsets before it aborts what it left open, and so waits for that timeout.
+SHORT_TIMEOUT_MS = 3_000
+# More than the 30 s after which a producer sends again what a broker has not answered before it was killed.
+TIMEOUT_MS = 40_000
 
 
 @dataclass
@@ -97,14 +101,24 @@ class Copy:
 
 
 @contextlib.contextmanager
-def copying(peer: Peer, folder: Path, partitions: int, count: int, transaction_size: int) -> Iterator[Copy]:
+def copying(
+    peer: Peer, folder: Path, partitions: int, count: int, transaction_size: int, timeout_ms: int
+) -> Iterator[Copy]:
     """Copiers for the time of the block; then all must be copied, each record once and in order."""
     source, target = unique_name("source"), unique_name("target")
     create_topic(peer, source, partitions)
     create_topic(peer, target, partitions)
     expected = seed(peer, source, partitions, count)
     copiers = [
-        MessageCopier(folder, peer.bootstrap, source, partition, target, transaction_size)
+        MessageCopier(
+            folder,
+            peer.bootstrap,
+            source,
+            partition,
+            target,
+            transaction_size=transaction_size,
+            timeout_ms=timeout_ms,
+        )
         for partition in range(partitions)
     ]
     try:
@@ -127,7 +141,7 @@ def copying(peer: Peer, folder: Path, partitions: int, count: int, transaction_s
 
 @pytest.mark.usefixtures("java_processes")
 def test_killed_copier_goes_on_where_it_was(peer: Peer, tmp_path: Path) -> None:
-    with copying(peer, tmp_path, partitions=1, count=2_000, transaction_size=50) as work:
+    with copying(peer, tmp_path, 1, 2_000, 50, SHORT_TIMEOUT_MS) as work:
         copier = work.copiers[0]
         work.wait_for_more(copier, 50)
         copier.kill9()
@@ -138,7 +152,7 @@ def test_killed_copier_goes_on_where_it_was(peer: Peer, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("java_processes")
 @pytest.mark.parametrize("is_killed", [False, True], ids=["stopped", "killed"])
 def test_each_record_is_copied_once_by_bounced_copiers(peer: Peer, tmp_path: Path, is_killed: bool) -> None:
-    with copying(peer, tmp_path, partitions=2, count=RECORDS, transaction_size=TRANSACTION_SIZE) as work:
+    with copying(peer, tmp_path, 2, RECORDS, TRANSACTION_SIZE, SHORT_TIMEOUT_MS) as work:
         for _ in range(3):
             for copier in work.copiers:
                 work.wait_for_more(copier, RECORDS // 10)
@@ -160,7 +174,7 @@ def test_each_record_is_copied_once_over_bounces_of_the_broker(
     peer = transactional_peer(peer_kind, tmp_path_factory)
     try:
         peer.start()
-        with copying(peer, tmp_path, partitions=2, count=RECORDS, transaction_size=TRANSACTION_SIZE) as work:
+        with copying(peer, tmp_path, 2, RECORDS, TRANSACTION_SIZE, SHORT_TIMEOUT_MS) as work:
             for bounce in range(1, 4):
                 work.wait_for_more(work.copiers[0], bounce * RECORDS // 10)
                 if is_killed:
