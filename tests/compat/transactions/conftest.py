@@ -1,6 +1,7 @@
 """A broker that ends transactions of their timeout soon. KAFSCALE_TEST_PEER=kafka: Apache Kafka."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.support.transactions.client import TransactionalClient
 from tests.support.transactions.clients import Aiokafka, KafkaPython, Librdkafka
 from tests.support.transactions.programs import ProgramClient, franz_client, java_client, kafka_js_client
 
+TIMED_OUT_SOON: Mapping[str, Any] = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": 100}
+
 
 def transactional_peer(kind: str, folders: pytest.TempPathFactory) -> Peer:
     """A broker that is not started yet."""
@@ -23,10 +26,10 @@ def transactional_peer(kind: str, folders: pytest.TempPathFactory) -> Peer:
             folder,
             offsets_topic_num_partitions=1,
             transaction_state_log_num_partitions=1,
-            transaction_abort_timed_out_transaction_cleanup_interval_ms=100,
+            **TIMED_OUT_SOON,
             **GROUP_SETTINGS,
         )
-    return KafscaleBroker(folder, flush_interval_ms=5, **GROUP_SETTINGS)
+    return KafscaleBroker(folder, flush_interval_ms=5, **TIMED_OUT_SOON, **GROUP_SETTINGS)
 
 
 @pytest.fixture(scope="session")
