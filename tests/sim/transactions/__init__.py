@@ -1,0 +1,1 @@
+"""The protocol of transactions, checked in every state that small scopes reach."""
