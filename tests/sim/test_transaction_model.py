@@ -10,6 +10,7 @@ from tests.sim.transactions.model import stuck, walk
 from tests.sim.transactions.states import Scope
 
 TWO_TRANSACTIONS = Scope()
+THERE_AND_BACK = Scope((1,), (1,), claims=2)
 OLD_PROTOCOL = Scope((1,), (2,))
 TWO_PARTITIONS = Scope((2,), (1,), partitions=2)
 GROUP = Scope((2,), (1,), group=True)
@@ -17,11 +18,16 @@ OFFSETS = Scope((1,), (2,), partitions=0, group=True)
 IN_PIECES = Scope((2,), (1,), in_pieces=True, reloads=1)
 ZOMBIE = Scope((1, 1), (1, 1))
 SCOPES = [
-    pytest.param(TWO_TRANSACTIONS, id="two transactions"),
-    pytest.param(OLD_PROTOCOL, id="two of the old protocol"),
-    pytest.param(TWO_PARTITIONS, id="two partitions"),
+    pytest.param(Scope((2,), (2,), timeouts=0), id="two transactions"),
+    pytest.param(Scope((1,), (2,), timeouts=0), id="two of the old protocol"),
+    pytest.param(Scope((2,), (1,)), id="a time-out"),
+    pytest.param(TWO_PARTITIONS, id="two partitions", marks=pytest.mark.nightly),
+    pytest.param(TWO_TRANSACTIONS, id="two and a time-out", marks=pytest.mark.nightly),
+    pytest.param(OLD_PROTOCOL, id="two of the old protocol and a time-out", marks=pytest.mark.nightly),
+    pytest.param(Scope((2,), (2,), epochs_left=0), id="epochs used up", marks=pytest.mark.nightly),
     pytest.param(OFFSETS, id="offsets of the old protocol"),
-    pytest.param(IN_PIECES, id="marker keys in pieces"),
+    pytest.param(Scope((2,), (1,), in_pieces=True, reloads=1, timeouts=0), id="marker keys in pieces"),
+    pytest.param(IN_PIECES, id="marker keys in pieces, and a time-out", marks=pytest.mark.nightly),
     pytest.param(ZOMBIE, id="two instances", marks=pytest.mark.nightly),
     pytest.param(Scope((2, 2), (1, 1)), id="two instances of the new protocol", marks=pytest.mark.nightly),
     pytest.param(Scope((1, 2), (1, 1)), id="an upgraded instance", marks=pytest.mark.nightly),
@@ -29,9 +35,13 @@ SCOPES = [
     pytest.param(
         Scope((1,), (1,), partitions=2, group=True), id="everything at once", marks=pytest.mark.nightly
     ),
-    pytest.param(Scope((2,), (3,), claims=2), id="three transactions, three leaders", marks=pytest.mark.nightly),
     pytest.param(
-        Scope((1,), (2,), partitions=2, own_claims=False), id="every leader replaced", marks=pytest.mark.nightly
+        Scope((2,), (3,), claims=2), id="three transactions, three leaders", marks=pytest.mark.nightly
+    ),
+    pytest.param(
+        Scope((1,), (2,), partitions=2, claims_all=True),
+        id="every leader replaced",
+        marks=pytest.mark.nightly,
     ),
     pytest.param(
         Scope((2,), (2,), partitions=2, in_pieces=True, reloads=1),
@@ -48,7 +58,7 @@ WHERE = {
     Mistake.ADD_WITHOUT_COMPARE: TWO_TRANSACTIONS,
     Mistake.VERIFIED_WITHOUT_PARTITION: TWO_PARTITIONS,
     Mistake.VERIFIED_AFTER_DECISION: TWO_TRANSACTIONS,
-    Mistake.DELETE_BESIDE_MARKER: IN_PIECES,
+    Mistake.VERIFICATION_OUTLIVES_TERM: THERE_AND_BACK,
     Mistake.GROUP_WITHOUT_SHARD: OFFSETS,
     Mistake.GROUP_VERIFICATION_OUTLIVES_MARKER: OFFSETS,
     Mistake.GROUP_DELETES_FIRST: OFFSETS,
@@ -72,6 +82,6 @@ def test_it_finds(mistake: Mistake) -> None:
     print(found.violation, *found.way, sep="\n")
 
 
-@pytest.mark.parametrize("scope", [TWO_PARTITIONS, OFFSETS])
+@pytest.mark.parametrize("scope", [Scope((2,), (1,), claims=0), OFFSETS])
 def test_every_transaction_can_be_completed_from_every_state(scope: Scope) -> None:
     assert stuck(scope) is None

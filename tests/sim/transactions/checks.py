@@ -1,8 +1,11 @@
 """What must hold in every state, by what no broker knows: which transaction everything belongs to."""
 
+from functools import cache
+
 from kafscale.formats.partition_transactions import NO_TRANSACTIONS, after_events
+from kafscale.transactions.markers import PREPARING
 from tests.sim.transactions.clients import is_stored
-from tests.sim.transactions.coordinating import IDLE, PREPARED
+from tests.sim.transactions.coordinating import IDLE
 from tests.sim.transactions.states import GROUP, Batch, Log, Scope, State, events
 
 
@@ -31,7 +34,9 @@ def check(state: State, scope: Scope) -> None:
 
 def _note(outcomes: dict[int, bool], transaction: int, is_commit: bool, where: str) -> None:
     if outcomes.setdefault(transaction, is_commit) != is_commit:
-        raise ViolationError(f"{transaction} is {'committed' if is_commit else 'aborted'} in {where}, not elsewhere")
+        raise ViolationError(
+            f"{transaction} is {'committed' if is_commit else 'aborted'} in {where}, not elsewhere"
+        )
 
 
 def _ends(log: Log, outcomes: dict[int, bool], where: str) -> set[int]:
@@ -53,14 +58,21 @@ def _check_open(state: State, left: set[int], where: str) -> None:
     """What is open belongs to the transaction that the record has."""
     record = state.record
     for transaction in left:
-        if record.state in IDLE:
-            raise ViolationError(f"{where}: {transaction} is open, and the record is {record.state.name}")
+        if record.value.state in IDLE:
+            raise ViolationError(
+                f"{where}: {transaction} is open, and the record is {record.value.state.name}"
+            )
         if transaction != record.transaction:
             raise ViolationError(f"{where}: {transaction} is open, the record has {record.transaction}")
-        if record.state in PREPARED and transaction in state.answered and record.state != PREPARED[0]:
+        if (
+            record.value.state in PREPARING
+            and transaction in state.answered
+            and record.value.state != PREPARING[0]
+        ):
             raise ViolationError(f"{transaction} was committed, and is aborted")
 
 
+@cache
 def _check_readers(log: Log) -> None:
     """A read_committed reader gets the batches that their marker commits, none before it is there."""
     found = after_events(NO_TRANSACTIONS, events(log))

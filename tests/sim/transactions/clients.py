@@ -2,47 +2,59 @@
 
 from collections.abc import Iterator
 
+from kafscale.transactions.events import ProducerIdAndEpoch
 from tests.sim.transactions.coordinating import S, Step
-from tests.sim.transactions.states import GROUP, Add, Batch, Client, End, Produce, Request, Scope, State, replaced
+from tests.sim.transactions.states import (
+    GROUP,
+    Add,
+    Batch,
+    Client,
+    End,
+    Produce,
+    Request,
+    Scope,
+    State,
+    replaced,
+)
 
 
 def steps(state: State, scope: Scope) -> Iterator[Step]:
     """The next steps of all clients. A client that takes none has died."""
     for index, client in enumerate(state.clients):
-        if client.epoch is None or client.must_init or client.ending is not None:
+        if client.producer is None or client.must_init or client.ending is not None:
             continue
         if client.transaction is None:
             if client.made < scope.transactions[index]:
-                yield _begins(state, index, client, client.epoch, scope)
+                yield _begins(state, index, client, client.producer, scope)
             continue
         if client.is_adding:
-            if state.record.transaction == client.transaction and state.record.state is S.ONGOING:
-                yield _sends(state, index, client, client.epoch, scope)
+            if state.record.transaction == client.transaction and state.record.value.state is S.ONGOING:
+                yield _sends(state, index, client, client.producer, scope)
             continue
         if _is_acknowledged(state, client, scope):
-            yield _sends_end(state, index, client, client.epoch, True, scope)
+            yield _sends_end(state, index, client, client.producer, True, scope)
         if scope.aborts:
-            yield _sends_end(state, index, client, client.epoch, False, scope)
+            yield _sends_end(state, index, client, client.producer, False, scope)
 
 
-def _begins(state: State, index: int, client: Client, epoch: int, scope: Scope) -> Step:
+def _begins(state: State, index: int, client: Client, producer: ProducerIdAndEpoch, scope: Scope) -> Step:
     """With the old protocol the client waits until its partitions are added."""
     transaction = sum(scope.transactions[:index]) + client.made
     after = client._replace(transaction=transaction, is_adding=True)
     if scope.versions[index] == 2:
-        return _sends(state, index, after, epoch, scope)
+        return _sends(state, index, after, producer, scope)
     clients = replaced(state.clients, index, after)
-    flying = state.flying | {Add(epoch, transaction)}
+    flying = state.flying | {Add(producer, transaction)}
     return f"client {index} adds places to {transaction}", state._replace(clients=clients, flying=flying)
 
 
-def _sends(state: State, index: int, client: Client, epoch: int, scope: Scope) -> Step:
+def _sends(state: State, index: int, client: Client, producer: ProducerIdAndEpoch, scope: Scope) -> Step:
     """Everything is sent at once, and arrives in any order."""
     assert client.transaction is not None
     sent: set[Request] = {
         Produce(
             place,
-            Batch(epoch, 0 if place == GROUP else client.sequences[place], client.transaction),
+            Batch(producer, 0 if place == GROUP else client.sequences[place], client.transaction),
             scope.versions[index],
         )
         for place in scope.places
@@ -76,10 +88,12 @@ def _is_of(request: Request, transaction: int) -> bool:
     return request.transaction == transaction
 
 
-def _sends_end(state: State, index: int, client: Client, epoch: int, is_commit: bool, scope: Scope) -> Step:
+def _sends_end(
+    state: State, index: int, client: Client, producer: ProducerIdAndEpoch, is_commit: bool, scope: Scope
+) -> Step:
     assert client.transaction is not None
     version = scope.versions[index]
-    end = End(epoch, is_commit, client.transaction, version)
+    end = End(producer, is_commit, client.transaction, version)
     # A client of the old protocol whose batches were not answered takes another epoch afterwards (KIP-360).
     must_init = version == 1 and not is_commit and not _is_acknowledged(state, client, scope)
     after = client._replace(ending=end, must_init=False)
@@ -95,4 +109,6 @@ def _sends_end(state: State, index: int, client: Client, epoch: int, is_commit: 
         flying |= {end}
     clients = replaced(state.clients, index, after)
     word = "commit" if is_commit else "abort"
-    return f"client {index} sends {word} of {client.transaction}", state._replace(clients=clients, flying=flying)
+    return f"client {index} sends {word} of {client.transaction}", state._replace(
+        clients=clients, flying=flying
+    )

@@ -42,14 +42,14 @@ def _receives(state: State, own: Coordinator, request: Produce, mistake: Mistake
     asking = with_group(state, coordinator=own._replace(asked=batch))
     if request.version == 2:
         yield from adds(state, asking, GROUP, request, mistake)
-    elif verified(state.record, GROUP, batch.epoch, mistake):
+    elif verified(state.record, GROUP, batch.producer, mistake):
         yield f"the group: {batch} is verified", asking
 
 
 def _stores_pending(state: State, own: Coordinator, mistake: Mistake | None) -> Iterator[Step]:
     """One write that compares the shard's record. Its answer is waited for before anything else is written."""
     after = own._replace(asked=None)
-    if own.pending is None or own.asked is None or own.asked.epoch >= own.pending.epoch:
+    if own.pending is None or own.asked is None or own.asked.producer >= own.pending.producer:
         stored = with_group(state, coordinator=after._replace(pending=own.asked), pending=own.asked)
         if mistake is Mistake.GROUP_SHOWS_AT_ONCE and own.asked is not None:
             stored = with_group(stored, visible=state.group.visible | {own.asked.transaction})

@@ -21,14 +21,18 @@ class Mistake(StrEnum):
     VERIFIED_WITHOUT_PARTITION = "append the first batch though the transaction does not name the partition"
     VERIFIED_AFTER_DECISION = "append the first batch of a transaction that is decided"
     VERIFICATION_OUTLIVES_MARKER = "append a verified batch though a marker was handled since the question"
+    VERIFICATION_OUTLIVES_TERM = "append a batch that was verified in an earlier term of the broker"
     DELETE_WITHOUT_LEADER = "delete a marker key without comparing the leader key"
     DELETE_ANY_MARKER = "delete a marker key whatever its revision"
-    DELETE_BEFORE_COMMIT = "delete a marker key when the marker is appended, not committed"
-    DELETE_BESIDE_APPEND = "delete a marker key because nothing committed is open, though a batch is in flight"
-    DELETE_BESIDE_MARKER = "delete a marker key put again because nothing appended is open: a marker is in flight"
-    OLD_VIEW = "a new leader handles marker keys that were read before its claim"
+    DELETE_BEFORE_COMMIT = "delete a marker key because nothing appended is open: the marker is in flight"
+    DELETE_BESIDE_APPEND = (
+        "delete a marker key because nothing committed is open, though a batch is in flight"
+    )
+    OLD_VIEW = "a new leader handles marker keys that its watch showed before its claim"
     MARKER_TWICE = "append the marker again when the answer of its key's deletion is lost"
     GROUP_WITHOUT_SHARD = "handle a group's marker without comparing the shard's record"
-    GROUP_VERIFICATION_OUTLIVES_MARKER = "store pending offsets though a marker was handled since the question"
+    GROUP_VERIFICATION_OUTLIVES_MARKER = (
+        "store pending offsets though a marker was handled since the question"
+    )
     GROUP_DELETES_FIRST = "delete a group's marker key before its offsets are visible"
     GROUP_SHOWS_AT_ONCE = "make offsets visible when they come"

@@ -73,7 +73,7 @@ def stuck(scope: Scope) -> State | None:
 def _is_at_rest(state: State) -> bool:
     """Everything that was begun is over, or its time is still to end."""
     markers = [partition.marker for partition in state.partitions] + [state.group.marker]
-    return state.record.state in IDLE and not any(markers)
+    return state.record.value.state in IDLE and not any(markers)
 
 
 def _way(seen: dict[State, tuple[State, str] | None], state: State) -> tuple[str, ...]:

@@ -9,38 +9,48 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from kafscale.formats.partition_transactions import BatchKind, TransactionEvent
-from kafscale.formats.transaction_record import TransactionState
+from kafscale.formats.transaction_record import TransactionRecord
+from kafscale.transactions.epochs import LAST_USABLE_EPOCH
+from kafscale.transactions.events import ProducerIdAndEpoch
 
-PRODUCER_ID = 7
+FIRST_PRODUCER_ID = 7
 GROUP = -1
 """In the place of a partition's index."""
 
 
 class Record(NamedTuple):
-    """The record of the transactional id. `places`: partitions, and GROUP."""
+    """The record of the transactional id as it is stored, and the transaction that is, or was last, in it."""
 
     revision: int
-    state: TransactionState
-    epoch: int
-    places: tuple[int, ...]
-    version: int
-    are_stored: bool  # the marker keys, after the decision
+    value: TransactionRecord
     transaction: int
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """All in the transaction."""
+        groups = (GROUP,) if self.value.groups else ()
+        return (*groups, *(index for _, index in self.value.partitions()))
+
+    @property
+    def producer(self) -> ProducerIdAndEpoch:
+        """The current producer."""
+        return ProducerIdAndEpoch(self.value.producer_id, self.value.producer_epoch)
 
 
 class Marker(NamedTuple):
-    """A marker key. `revision` is unique among those of the key."""
+    """A marker key. `revision` is unique among those of the key; `claims`: the partition's, when it was put."""
 
     revision: tuple[int, int]
     is_commit: bool
-    epoch: int
+    producer: ProducerIdAndEpoch
+    claims: int
     transaction: int
 
 
 class Batch(NamedTuple):
-    """A batch of a transaction in a log."""
+    """A batch of a transaction in a log, or offsets of one."""
 
-    epoch: int
+    producer: ProducerIdAndEpoch
     sequence: int
     transaction: int
 
@@ -49,7 +59,7 @@ class Ended(NamedTuple):
     """A marker in a log."""
 
     is_commit: bool
-    epoch: int
+    producer: ProducerIdAndEpoch
     transaction: int
 
 
@@ -57,7 +67,7 @@ Log = tuple[Batch | Ended, ...]
 
 
 class Produce(NamedTuple):
-    """A request that may arrive at any time, and more than once."""
+    """A request that may arrive at any time, and more than once. With GROUP it is TxnOffsetCommit."""
 
     place: int
     batch: Batch
@@ -67,14 +77,14 @@ class Produce(NamedTuple):
 class Add(NamedTuple):
     """AddPartitionsToTxn and AddOffsetsToTxn of the old protocol, for all places at once."""
 
-    epoch: int
+    producer: ProducerIdAndEpoch
     transaction: int
 
 
 class End(NamedTuple):
     """EndTxn."""
 
-    epoch: int
+    producer: ProducerIdAndEpoch
     is_commit: bool
     transaction: int
     version: int
@@ -84,16 +94,17 @@ Request = Produce | Add | End
 
 
 class Leader(NamedTuple):
-    """What a leader knows. `log`: what it appended; `view`: the marker key as it last read it.
+    """What a leader knows. `log`: what it appended; `view`: the marker key as its watch showed it last.
 
-    `handled`: the revision of the marker that it appended, or for which nothing was open: all that is left is
-    to delete the key. `asked`: a batch whose transaction was verified, before it is appended. `read`: the record
-    as the leader read it (for a mistake).
+    `confirmed`: the revision of a key that was read back. `deleting`: a key to delete, until the outcome is known.
+    `asked`: a batch whose transaction was verified, before it is appended. `read`: the record as the leader read it
+    (for a mistake).
     """
 
     log: Log
     view: Marker | None = None
-    handled: tuple[int, int] | None = None
+    confirmed: tuple[int, int] | None = None
+    deleting: Marker | None = None
     asked: Batch | None = None
     read: Record | None = None
 
@@ -130,12 +141,12 @@ class Group(NamedTuple):
 
 
 class Client(NamedTuple):
-    """An instance of the producer. `epoch` is None before its InitProducerId.
+    """An instance of the producer. `producer` is None before its InitProducerId.
 
     `transaction`: the open one; `ending`: its EndTxn, whose answer is awaited.
     """
 
-    epoch: int | None
+    producer: ProducerIdAndEpoch | None
     made: int
     transaction: int | None
     ending: End | None
@@ -160,7 +171,7 @@ class State(NamedTuple):
 
 
 class Scope(NamedTuple):
-    """How much there is. `versions` and `transactions`: of each client."""
+    """How much there is. `versions` and `transactions`: of each client. `epochs_left`: before they are used up."""
 
     versions: tuple[int, ...] = (2,)
     transactions: tuple[int, ...] = (2,)
@@ -171,7 +182,8 @@ class Scope(NamedTuple):
     aborts: bool = True
     in_pieces: bool = False
     reloads: int = 0
-    own_claims: bool = True  # of the first partition alone
+    epochs_left: int | None = None
+    claims_all: bool = False  # leaders of all partitions are replaced, not those of the first alone
 
     @property
     def places(self) -> tuple[int, ...]:
@@ -199,29 +211,34 @@ def with_marker(state: State, place: int, marker: Marker | None) -> State:
     """The state with another marker key."""
     if place == GROUP:
         return state._replace(group=state.group._replace(marker=marker))
+    if marker is not None:
+        marker = marker._replace(claims=state.partitions[place].claims)
     return with_partition(state, place, marker=marker)
 
 
 def events(log: Log) -> Iterator[TransactionEvent]:
-    """The log as readers are told of it."""
+    """The log as its readers get it."""
     for offset, one in enumerate(log):
         kind = BatchKind.TRANSACTIONAL
         if isinstance(one, Ended):
             kind = BatchKind.COMMIT if one.is_commit else BatchKind.ABORT
-        yield TransactionEvent(kind, PRODUCER_ID, one.epoch, offset)
+        yield TransactionEvent(kind, *one.producer, offset)
 
 
 def first_state(scope: Scope) -> State:
     """The first client has its epoch, nothing is written."""
-    leader = Leader(())
-    partition = Partition((), None, leader, None, 0, False)
-    none = (0,) * scope.partitions
-    first = Client(0, 0, None, None, none, False)
+    epoch = 0 if scope.epochs_left is None else LAST_USABLE_EPOCH - scope.epochs_left
+    producer = ProducerIdAndEpoch(FIRST_PRODUCER_ID, epoch)
+    value = TransactionRecord(
+        producer_id=FIRST_PRODUCER_ID, producer_epoch=epoch, timeout_ms=0, updated_ms=0, started_ms=0
+    )
+    partition = Partition((), None, Leader(()), None, 0, False)
+    first = Client(producer, 0, None, None, (0,) * scope.partitions, False)
     return State(
-        record=Record(0, TransactionState.EMPTY, 0, (), scope.versions[0], False, -1),
+        record=Record(0, value, -1),
         partitions=(partition,) * scope.partitions,
         group=Group(None, frozenset(), None, Coordinator(None), None, 0),
-        clients=(first, *(first._replace(epoch=None) for _ in scope.versions[1:])),
+        clients=(first, *(first._replace(producer=None) for _ in scope.versions[1:])),
         flying=frozenset(),
         answered=frozenset(),
         timeouts=0,
