@@ -26,8 +26,10 @@ from tests.sim.simulated_clients import Client, Consumer
 from tests.sim.simulated_metadata import LinkedMetadata, SimulatedMetadata, at_once
 from tests.sim.simulated_objects import LinkedObjects, SimulatedBucket
 from tests.sim.simulated_producers import IdempotentProducer, Load, PlainProducer, Producer
+from tests.sim.simulated_transactions import CommittedConsumer, Job, TransactionLoad
 from tests.sim.trace import Trace
 from tests.support.history import History
+from tests.support.transaction_history import TransactionHistory
 
 RACKS = ("", "a", "b")
 TROUBLES = (
@@ -86,6 +88,8 @@ class Plan:
     )  # at most so many batches of a producer: one of these for all of a run
     keys: int = 0  # of the records; topics with keys are compacted
     drain_rate: float = 0.5  # of producers that wait before they go on with another leader
+    jobs: tuple[TransactionLoad, ...] = ()  # each reads a partition and writes to OUTPUT, with transactions
+    outputs: int = 2
 
     @staticmethod
     def of(rng: random.Random) -> "Plan":
@@ -154,6 +158,9 @@ class Plan:
         return "delete topic" in self.kinds
 
 
+OUTPUT = "out"
+"""The topic that transactions write to."""
+
 COMPACTED = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0.01"}
 
 
@@ -175,6 +182,9 @@ class SimulatedCluster:
         self.all_brokers: list[SimulatedBroker] = []
         self.producers: list[Producer] = []
         self.consumers: list[Consumer] = []
+        self.transactions = TransactionHistory()
+        self.jobs: list[Job] = []
+        self.committed_consumers: list[CommittedConsumer] = []
         self.tasks: list[asyncio.Task[None]] = []
         error_log.fail = self.fail
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
@@ -311,6 +321,24 @@ class SimulatedCluster:
             self.producers.append(plain)
         for name in plan.topics:
             self.start_consumers(name)
+        if plan.jobs:
+            self._start_jobs(places)
+
+    def _start_jobs(self, places: list[tuple[str, int]]) -> None:
+        """Jobs in transactions, and consumers of what they write."""
+        topic_id = self.create_topic(OUTPUT, self.plan.outputs)
+        outputs = [self.invariants.logs[OUTPUT, index] for index in range(self.plan.outputs)]
+        for log in outputs:
+            consumer = CommittedConsumer(f"committed-{log.index}", self, self.transactions, log, topic_id)
+            self.committed_consumers.append(consumer)
+            self._run(consumer, consumer.run())
+        for number, load in enumerate(self.plan.jobs):
+            source = self.invariants.logs[places[number % len(places)]]
+            topic = self.topic(source.name)
+            assert topic is not None
+            job = Job(f"x{number}", self, self.transactions, load, source, topic.topic_id, outputs)
+            self.jobs.append(job)
+            self._run(job, job.run())
 
     def start_consumers(self, name: str) -> None:
         """Consumers of each partition of a topic that is there now."""
@@ -324,7 +352,7 @@ class SimulatedCluster:
                 self.consumers.append(consumer)
                 self._run(consumer, consumer.run())
 
-    def _run(self, client: Client, work: Coroutine[Any, Any, None]) -> None:
+    def _run(self, client: Client | Job, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name=client.name)
         task.add_done_callback(self._client_ended)
         self.tasks.append(task)

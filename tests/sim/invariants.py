@@ -7,6 +7,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.journal_keys import parse_entry_key
 from kafscale.formats.partition_record import PartitionRecord, decode_partition_record
 from kafscale.formats.topic_record import decode_leader_record, decode_topic_record
+from kafscale.formats.transaction_record import decode_transaction_record
 from kafscale.journal.partition_state import slice_reference
 from kafscale.journal.replay import PlacedSlice
 from kafscale.metadata import keys
@@ -48,6 +49,11 @@ class Invariants:
         elif key.startswith(keys.COORDINATORS):
             verb = "coordinates" if after is not None else "ends the coordination of"
             self._trace.add(origin, verb, key.removeprefix(keys.COORDINATORS))
+        elif key.startswith(keys.TRANSACTIONS):
+            state = "gone" if after is None else decode_transaction_record(key, after.value).state.name
+            self._trace.add(origin, key, state)
+        elif key.startswith((keys.PARTITION_MARKERS, keys.GROUP_MARKERS, keys.PENDING_OFFSETS)):
+            self._trace.add(origin, "deletes" if after is None else "puts", key)
         elif key.startswith(keys.BROKERS):
             if before is not None and after is not None and before.lease != after.lease:
                 self._fail(f"{origin} replaced the live registration {key}")

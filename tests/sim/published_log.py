@@ -70,6 +70,7 @@ class PublishedLog:
     compactions: int = 0
     deletions: int = 0
     _producers: dict[int, _Producer] = field(default_factory=dict)
+    _transactional: set[int] = field(default_factory=set)
 
     @property
     def place(self) -> tuple[str, int]:
@@ -237,7 +238,10 @@ class PublishedLog:
                 if record.key is not None:
                     self.newest[record.key] = record.offset
                 self.offsets.append(record.offset)
-            if header.producer_id >= 0:
+            if header.is_transactional:
+                # Their markers and epochs are looked at in `committed_log`.
+                self._transactional.add(header.producer_id)
+            elif header.producer_id >= 0:
                 self._remember(
                     header.producer_id,
                     header.producer_epoch,
@@ -289,6 +293,7 @@ class PublishedLog:
         return decode_checkpoint(record.checkpoint_key, data)
 
     def _check_producers(self, stored: Sequence[ProducerRecord], *, complete: bool) -> None:
+        stored = [one for one in stored if one.producer_id not in self._transactional]
         for one in stored:
             known = self._producers.get(one.producer_id)
             # The record may have only what was written since the checkpoint.

@@ -15,12 +15,14 @@ from typing import Any
 from kafscale.cluster.preferred import preferred_brokers
 from kafscale.formats.topic_record import decode_leader_record
 from kafscale.metadata import keys
-from tests.sim.broker_cluster import Plan, SimulatedCluster, errors_logged
+from tests.sim.broker_cluster import OUTPUT, Plan, SimulatedCluster, errors_logged
 from tests.sim.cluster_troubles import Troubles
 from tests.sim.process_loop import end_everything, run_simulation, what_tasks_wait_for
 from tests.sim.simulated_broker import simulated_surroundings
 from tests.sim.trace import Trace
+from tests.sim.transaction_verdict import judge_transactions, unsettled_transactions
 from tests.support.history_checker import examine
+from tests.support.transaction_checker import Outcome
 
 GROUP_SHARDS = 3
 # Longer than everything that brokers wait for, grace periods included.
@@ -98,6 +100,9 @@ async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
         "merges": sum(log.merges for log in cluster.invariants.logs.values()),
         "shared publications": cluster.metadata.shared_publications,
         "partly failed": cluster.metadata.partly_failed,
+        "committed": cluster.transactions.count(Outcome.COMMITTED),
+        "aborted": cluster.transactions.count(Outcome.ABORTED),
+        "instances": sum(job.instances for job in cluster.jobs),
         "claims": sum(len(log.claimed_by) for log in cluster.invariants.logs.values()),
     }
     return Verdict(seed, trace, mistake, counts, tasks, cluster=cluster)
@@ -162,7 +167,7 @@ def _unsettled(cluster: SimulatedCluster) -> list[str]:
         for consumer in cluster.consumers
         if not consumer.log.is_deleted and consumer.position < consumer.log.end_offset
     ]
-    return reasons
+    return reasons + unsettled_transactions(cluster)
 
 
 def _unled(cluster: SimulatedCluster, name: str, index: int) -> list[str]:
@@ -188,7 +193,10 @@ def _unled(cluster: SimulatedCluster, name: str, index: int) -> list[str]:
 def _judge(cluster: SimulatedCluster) -> None:
     """The stores compared with the answers that clients got and the records that they saw."""
     cluster.invariants.check_end()
-    final = {log.place: list(log.records()) for log in cluster.invariants.logs.values()}
+    judge_transactions(cluster)
+    # What transactions write has a checker of its own.
+    logs = [log for log in cluster.invariants.logs.values() if log.name != OUTPUT]
+    final = {log.place: list(log.records()) for log in logs}
     evidence = cluster.history.evidence(final)
     report = examine(
         dataclasses.replace(
