@@ -1,23 +1,21 @@
 """Mistakes around transactions, put in on purpose: a simulation that does not find them proves nothing."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from kafscale.transactions.awaited_markers import AwaitedMarkers
 
 from kafscale.formats.aborted_transactions import AbortedTransactions
 from kafscale.formats.partition_transactions import PartitionTransactions
-from kafscale.groups import group_markers, transactional_commits
+from kafscale.groups import group_markers
 from kafscale.log import partition
 from kafscale.log.producer_state import ProducerStates
-from kafscale.log.transactions import marker_deletions, markers
-from kafscale.log.transactions.verifications import Verifications
-from kafscale.metadata import keys
-from kafscale.metadata.store import Compare, MetadataStore, Operation
+from kafscale.log.transactions import markers
+from kafscale.metadata.store import Operation
 from kafscale.serving import produce_appender
 from kafscale.transactions import epochs
-from kafscale.transactions.awaited_markers import AwaitedMarkers
 from kafscale.transactions.record_driver import RecordDriver
 from tests.sim.links import Conditions
 from tests.sim.simulated_producers import Load
@@ -27,46 +25,10 @@ from tests.sim.transaction_plans import TRANSACTIONS
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-class _NoLeaderCompares:
-    """A metadata store that does not look at leaders' keys."""
-
-    def __init__(self, store: MetadataStore) -> None:
-        self._store = store
-
-    @property
-    def max_operations(self) -> int:
-        return self._store.max_operations
-
-    async def transact(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Any:
-        compares = [one for one in compares if not one.key.startswith(keys.LEADERS)]
-        return await self._store.transact(compares, operations)
-
-
-def marker_key_deleted_by_a_former_leader(patch: pytest.MonkeyPatch) -> None:
-    """A leader that was replaced says that nothing of a producer is open."""
-    truly = marker_deletions.MarkerDeletions.__init__
-
-    def careless(self: Any, store: Any, *rest: Any) -> None:
-        truly(self, _NoLeaderCompares(store), *rest)  # type: ignore[arg-type]
-
-    patch.setattr(marker_deletions.MarkerDeletions, "__init__", careless)
-
-
-def old_marker_key_believed(patch: pytest.MonkeyPatch) -> None:
-    """A new leader handles what its watch showed before it was elected."""
-    truly = markers.next_step
-    patch.setattr(markers, "next_step", lambda **known: truly(**{**known, "is_read_back": True}))
-
-
 def marker_key_deleted_beside_its_marker(patch: pytest.MonkeyPatch) -> None:
     """A key is deleted as soon as its marker is appended."""
     truly = markers.next_step
     patch.setattr(markers, "next_step", lambda **known: truly(**{**known, "is_in_flight": False}))
-
-
-def verification_outlives_a_marker(patch: pytest.MonkeyPatch) -> None:
-    """A batch is appended though its transaction was ended since the question."""
-    patch.setattr(Verifications, "invalidate", lambda self, partition_number, producer_id: None)
 
 
 def batch_without_verification(patch: pytest.MonkeyPatch) -> None:
@@ -128,48 +90,31 @@ def aborted_offsets_made_visible(patch: pytest.MonkeyPatch) -> None:
     )
 
 
-def pending_offsets_after_their_marker(patch: pytest.MonkeyPatch) -> None:
-    """Offsets are stored as pending though their transaction was ended since the question."""
-    patch.setattr(transactional_commits, "_check_verified", lambda verification: None)
-
-
 _SMALL: dict[str, Any] = {**TRANSACTIONS, "topics": {"t": 1}, "brokers": 2, "outputs": 1, "stops_well": False}
-_OLD_PROTOCOL: dict[str, Any] = {
+_HURRIED: dict[str, Any] = {
     **_SMALL,
-    "jobs": (TransactionLoad(version=1, transactions=12, longest_pause=0.3, timeout=4.0),),
+    "jobs": (TransactionLoad(transactions=15, longest_pause=0.2, timeout=2.0),),
     "load": Load(batches=40, longest_pause=0.3),
+    "flush_interval_ms": 500,
+    "flushes_per_sec": 4,
 }
-_GOOD = Conditions(longest_delay=0.02)
-_SLOW_WATCHES = Conditions(longest_delay=0.3, timeout=1.0, break_rate=0.05)
+"""Many transactions, and markers that are in flight for long."""
 
 TRANSACTION_MISTAKES: dict[Plant, dict[str, Any]] = {
-    marker_key_deleted_by_a_former_leader: {
-        **_SMALL,
-        "kinds": ("pause", "end lease"),
-        "troubles": 8,
-        "longest_calm": 2.0,
-        "metadata": _SLOW_WATCHES,
-    },
-    old_marker_key_believed: {
-        **_OLD_PROTOCOL,
-        "kinds": ("stop", "end lease", "add broker"),
-        "troubles": 8,
-        "longest_calm": 1.0,
-        "metadata": _SLOW_WATCHES,
-    },
     marker_key_deleted_beside_its_marker: {
-        **_SMALL,
-        "kinds": ("kill", "late upload", "delay"),
-        "troubles": 6,
+        **_HURRIED,
+        "kinds": ("kill",),
+        "troubles": 10,
+        "longest_calm": 6.0,
+        "lease_ttl": 2,
     },
-    verification_outlives_a_marker: {**_SMALL, "metadata": _SLOW_WATCHES},
     batch_without_verification: _SMALL,
-    decision_without_a_compare: {**_SMALL, "metadata": _SLOW_WATCHES},
+    decision_without_a_compare: {**_SMALL, "metadata": Conditions(longest_delay=0.3, timeout=1.0)},
     completed_before_its_markers: _SMALL,
     fence_without_a_new_epoch: _SMALL,
     no_last_stable_offset: _SMALL,
     aborted_transactions_kept_back: _SMALL,
     open_transactions_forgotten: _SMALL,
     aborted_offsets_made_visible: _SMALL,
-    pending_offsets_after_their_marker: {**_SMALL, "metadata": _SLOW_WATCHES},
 }
+"""The model in tests/sim/transactions finds those that take a rare order of events."""
