@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-lake test-spark spark-pack test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos fuzz bench bench-failover bench-reads bench-compaction bench-lake docs examples clean
+.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-lake test-spark spark-pack test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos transaction-chaos fuzz bench bench-failover bench-reads bench-compaction bench-lake docs examples clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -78,7 +78,7 @@ test-tools: | $(BIN)/python ## fetch what tests need beyond Python: clients, sto
 	$(BIN)/python -m tests.compat.tools
 
 nightly: test-tools $(BIN)/.develop ## all that takes too long for `make test`, whatever fails of it: about three hours (docs/testing.md)
-	$(MAKE) --keep-going nightly-long-forms chaos group-chaos large-segment nightly-fuzz
+	$(MAKE) --keep-going nightly-long-forms chaos group-chaos transaction-chaos large-segment nightly-fuzz
 
 nightly-long-forms: $(BIN)/.develop
 	$(BIN)/python -m tests.support.chromium
@@ -127,6 +127,10 @@ large-segment: $(BIN)/.develop ## a segment of more than 2 GiB, made by merging 
 group-chaos: $(BIN)/.develop ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
 	$(BIN)/python -m tests.compat.tools kafka
 	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
+
+transaction-chaos: $(BIN)/.develop ## transactions of both protocols on a troubled cluster for ten minutes, and a broker killed at each step: about 20 minutes
+	$(BIN)/python -m tests.compat.tools etcd versitygw
+	KAFSCALE_TEST_CLUSTER_SECONDS=$${KAFSCALE_TEST_CLUSTER_SECONDS:-600} $(BIN)/pytest -s tests/integration/test_transaction_chaos.py tests/integration/test_transaction_kills.py
 
 fuzz: $(BIN)/.develop ## mutated frames of every API, ten million of them: hours (FUZZ_ARGS: see python -m tests.fuzz --help)
 	$(BIN)/python -m tests.fuzz --frames 10000000 $(FUZZ_ARGS)

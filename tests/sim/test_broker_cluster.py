@@ -17,6 +17,7 @@ import pytest
 from tests.sim.compaction_mistakes import COMPACTING
 from tests.sim.sharing_mistakes import SHARING
 from tests.sim.simulation import simulate
+from tests.sim.transaction_plans import TRANSACTIONS
 from tests.support.nightly import by_day
 
 SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(100, by_night=20_000)))
@@ -82,6 +83,17 @@ def test_nothing_is_broken_where_publications_share_transactions() -> None:
     assert counts["shared publications"] > 5 * len(seeds)
     # Of one in five runs: where there are few it may not happen.
     assert counts["partly failed"] > 0 or len(seeds) < 50
+
+
+@pytest.mark.timeout(900 + SEEDS)
+def test_transactions_are_all_or_nothing() -> None:
+    # Its runs are long: fewer by day.
+    seeds = range(FIRST_SEED, FIRST_SEED + max(6, SEEDS // 20))
+    counts = run(seeds, **TRANSACTIONS)
+    assert counts["committed"] > 5 * len(seeds)
+    assert counts["aborted"] > len(seeds)
+    # New instances take over from those that vanish, and from those that are taken for dead.
+    assert counts["instances"] > 2 * len(seeds)
 
 
 def test_a_seed_repeats_its_run_exactly() -> None:

@@ -10,6 +10,7 @@ from tests.sim.producer_mistakes import PRODUCER_MISTAKES
 from tests.sim.seed_search import SeedSearch, known_seeds
 from tests.sim.sharing_mistakes import SHARING_MISTAKES
 from tests.sim.simulation import simulate
+from tests.sim.transaction_mistakes import TRANSACTION_MISTAKES
 
 EVERY = {
     **SEARCH,
@@ -18,6 +19,7 @@ EVERY = {
     **SHARING_MISTAKES,
     **PRODUCER_MISTAKES,
     **COMPACTION_MISTAKES,
+    **TRANSACTION_MISTAKES,
 }
 # Each is found in one to fifty of a hundred runs.
 SEEDS = 600

@@ -102,7 +102,7 @@ class Fetched(NamedTuple):
 
 
 def fetched(response: Any, offset: int) -> Fetched:
-    """What a client gives its user: without markers, and without what was aborted, as the Java client does."""
+    """The records as a client returns them: without markers and aborted ones, as the Java client does."""
     (topic,) = response.responses
     (partition,) = topic.partitions
     body = memoryview(partition.records or b"")

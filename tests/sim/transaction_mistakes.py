@@ -5,35 +5,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kafscale.transactions.awaited_markers import AwaitedMarkers
 
 from kafscale.formats.aborted_transactions import AbortedTransactions
 from kafscale.formats.partition_transactions import PartitionTransactions
 from kafscale.groups import group_markers
 from kafscale.log import partition
 from kafscale.log.producer_state import ProducerStates
-from kafscale.log.transactions import markers
 from kafscale.metadata.store import Operation
-from kafscale.serving import produce_appender
 from kafscale.transactions import epochs
+from kafscale.transactions.awaited_markers import AwaitedMarkers
 from kafscale.transactions.record_driver import RecordDriver
 from tests.sim.links import Conditions
-from tests.sim.simulated_producers import Load
-from tests.sim.simulated_transactions import TransactionLoad
 from tests.sim.transaction_plans import TRANSACTIONS
 
 Plant = Callable[[pytest.MonkeyPatch], None]
-
-
-def marker_key_deleted_beside_its_marker(patch: pytest.MonkeyPatch) -> None:
-    """A key is deleted as soon as its marker is appended."""
-    truly = markers.next_step
-    patch.setattr(markers, "next_step", lambda **known: truly(**{**known, "is_in_flight": False}))
-
-
-def batch_without_verification(patch: pytest.MonkeyPatch) -> None:
-    """A batch is appended whatever its transaction is."""
-    patch.setattr(produce_appender, "needs_verification", lambda log, header: False)
 
 
 def decision_without_a_compare(patch: pytest.MonkeyPatch) -> None:
@@ -91,24 +76,7 @@ def aborted_offsets_made_visible(patch: pytest.MonkeyPatch) -> None:
 
 
 _SMALL: dict[str, Any] = {**TRANSACTIONS, "topics": {"t": 1}, "brokers": 2, "outputs": 1, "stops_well": False}
-_HURRIED: dict[str, Any] = {
-    **_SMALL,
-    "jobs": (TransactionLoad(transactions=15, longest_pause=0.2, timeout=2.0),),
-    "load": Load(batches=40, longest_pause=0.3),
-    "flush_interval_ms": 500,
-    "flushes_per_sec": 4,
-}
-"""Many transactions, and markers that are in flight for long."""
-
 TRANSACTION_MISTAKES: dict[Plant, dict[str, Any]] = {
-    marker_key_deleted_beside_its_marker: {
-        **_HURRIED,
-        "kinds": ("kill",),
-        "troubles": 10,
-        "longest_calm": 6.0,
-        "lease_ttl": 2,
-    },
-    batch_without_verification: _SMALL,
     decision_without_a_compare: {**_SMALL, "metadata": Conditions(longest_delay=0.3, timeout=1.0)},
     completed_before_its_markers: _SMALL,
     fence_without_a_new_epoch: _SMALL,
@@ -117,4 +85,4 @@ TRANSACTION_MISTAKES: dict[Plant, dict[str, Any]] = {
     open_transactions_forgotten: _SMALL,
     aborted_offsets_made_visible: _SMALL,
 }
-"""The model in tests/sim/transactions finds those that take a rare order of events."""
+"""The model (tests/sim/transactions) finds those that take a rare order of events."""

@@ -19,7 +19,7 @@ WAITING = (keys.PARTITION_MARKERS, keys.GROUP_MARKERS, keys.PENDING_OFFSETS)
 
 
 def unsettled_transactions(cluster: SimulatedCluster) -> list[str]:
-    """What is not at rest yet. Nothing new begins once every job is done."""
+    """The reasons why transactions are not at rest yet. Nothing new begins once every job is done."""
     if not cluster.jobs:
         return []
     reasons = [
@@ -63,7 +63,7 @@ def committed_records(log: PublishedLog, left: list[str]) -> list[Record]:
 
 
 def judge_transactions(cluster: SimulatedCluster) -> None:
-    """What was committed is there, all or nothing, and every input was processed once."""
+    """Transactions are there as a whole or not at all, and every input was processed once."""
     if not cluster.jobs:
         return
     left: list[str] = []

@@ -14,7 +14,7 @@ from tests.support.ledger import Place, Record
 
 
 class Outcome(StrEnum):
-    """What a client knows of its transaction's end. UNKNOWN: its commit was sent, and no answer came."""
+    """The end of a transaction, as its client knows it. UNKNOWN: its commit was sent, and no answer came."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"

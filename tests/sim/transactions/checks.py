@@ -1,4 +1,4 @@
-"""What must hold in every state, by what no broker knows: which transaction everything belongs to."""
+"""The promises, checked in every state with what no broker knows: which transaction everything belongs to."""
 
 from functools import cache
 
@@ -40,7 +40,7 @@ def _note(outcomes: dict[int, bool], transaction: int, is_commit: bool, where: s
 
 
 def _ends(log: Log, outcomes: dict[int, bool], where: str) -> set[int]:
-    """What the log leaves open; each marker ends what is its own."""
+    """Returns the transactions that the log leaves open; each marker ends its own."""
     opened: set[int] = set()
     for one in log:
         if isinstance(one, Batch):
@@ -55,7 +55,7 @@ def _ends(log: Log, outcomes: dict[int, bool], where: str) -> set[int]:
 
 
 def _check_open(state: State, left: set[int], where: str) -> None:
-    """What is open belongs to the transaction that the record has."""
+    """Open batches belong to the transaction that the record has."""
     record = state.record
     for transaction in left:
         if record.value.state in IDLE:

@@ -166,7 +166,7 @@ def _ends(state: State, request: End, scope: Scope, mistake: Mistake | None) -> 
 def _decisions(
     record: Record, request: End, mistake: Mistake | None
 ) -> Iterator[tuple[str, Record, ProducerIdAndEpoch]]:
-    """What becomes of the record, and the producer in the answer."""
+    """The record after the request, and the producer in the answer."""
     producer = record.producer if mistake is Mistake.END_WITHOUT_EPOCH else request.producer
     event = happenings.End(
         now_ms=0, producer=producer, commit=request.is_commit, transaction_version=request.version

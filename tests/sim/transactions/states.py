@@ -94,7 +94,7 @@ Request = Produce | Add | End
 
 
 class Leader(NamedTuple):
-    """What a leader knows. `log`: what it appended; `view`: the marker key as its watch showed it last.
+    """The knowledge of a leader. `log`: what it appended; `view`: the marker key as its watch showed it last.
 
     `confirmed`: the revision of a key that was read back. `deleting`: a key to delete, until the outcome is known.
     `asked`: a batch whose transaction was verified, before it is appended. `read`: the record as the leader read it
@@ -121,7 +121,7 @@ class Partition(NamedTuple):
 
 
 class Coordinator(NamedTuple):
-    """What a group's coordinator knows: see `Leader`. `pending`: the pending offsets as it believes them to be."""
+    """The knowledge of a group's coordinator, as a leader's. `pending`: the offsets that it believes are pending."""
 
     pending: Batch | None
     view: Marker | None = None
