@@ -29,7 +29,7 @@ from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
 from tests.support.topics import create_topics_request
-from tests.support.transactions import Writer
+from tests.support.log_transactions import Writer
 
 PRODUCER_ID = 9
 

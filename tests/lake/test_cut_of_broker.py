@@ -126,7 +126,7 @@ class Producer:
 
 
 class Lake:
-    """What an exporter brings into tables, cut by cut. `snapshots`: the places of all records after each."""
+    """An exporter of cuts. `snapshots`: the places of all records after each of them."""
 
     def __init__(self, broker: InProcessBroker, topics: dict[str, int]) -> None:
         self.snapshots: list[Offsets] = [set()]

@@ -6,7 +6,7 @@ from kafscale.log import led_partitions
 from kafscale.ops.metrics import OTHER_TOPICS, Metrics
 from tests.support import wire
 from tests.support.in_process_broker import InProcessBroker, in_process_broker
-from tests.support.transactions import writer
+from tests.support.log_transactions import writer
 
 
 def read(metrics: Metrics, name: str) -> dict[str, float]:

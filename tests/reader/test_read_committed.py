@@ -100,7 +100,7 @@ def move(writer: Any, change: str) -> None:
         getattr(writer, change)()
 
 
-def test_a_record_that_is_behind_tells_only_to_its_own_end(tmp_path: Path) -> None:
+def test_a_record_tells_up_to_its_last_stable_offset(tmp_path: Path) -> None:
     """A range that ends below the record's log end may be decided in the journal behind it only."""
     topics = TransactingTopics(tmp_path / "data", TOPIC)
     aborted = topics.begin(1)

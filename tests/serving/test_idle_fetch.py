@@ -20,7 +20,7 @@ from tests.support import wire
 from tests.support.fetch_twins import PARTITIONS, TOPIC, VERSIONS, Twins, body_of, fetch_body
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
-from tests.support.transactions import committed_request, writer
+from tests.support.log_transactions import committed_request, writer
 
 LONG_MS = 60_000
 

@@ -174,7 +174,7 @@ def test_a_quiet_topic_is_not_read_twice(topics: TransactingTopics, exports: Exp
     assert exports.places() == record_places(one.records)
 
 
-def test_killed_between_the_tables_the_next_cut_completes_it(
+def test_killed_between_tables_the_next_cut_completes(
     topics: TransactingTopics, exports: Exports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = topics.begin(1)

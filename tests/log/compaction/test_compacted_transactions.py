@@ -11,8 +11,8 @@ from kafscale.log.partition import Partition
 from kafscale.protocol.record_batch import BatchHeader
 from tests.log.compaction.logs_of_keys import Sent, batch_of, headers_in, newest_values
 from tests.log.compaction.test_cleaned_transactions import committed_records
+from tests.support.decided_transactions import append, decide
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker
-from tests.support.transactions import append, decide
 
 SETTINGS: dict[str, Any] = {"merge_check_interval_ms": 3_600_000}
 """Compactions happen when the test says so."""

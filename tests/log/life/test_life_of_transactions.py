@@ -20,8 +20,8 @@ from kafscale.tools.recovery.write import RecoveryWriter
 from tests.log.compaction.logs_of_keys import headers_in
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
+from tests.support.decided_transactions import NOW_MS, append, decide, until_decided
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
-from tests.support.transactions import NOW_MS, append, decide, until_decided
 from tests.tools.fsck.two_stores import Nobody, problems
 from tests.tools.recovery.recovery_bucket import Silence
 
