@@ -1,11 +1,12 @@
 """The cut of an export of several partitions that has no committed transaction by half. Pure.
 
-Theory of operation (decision 0092). First a revision R of the metadata store is read, and only then the partitions'
-states. A transaction that was decided at R or before has had all its records by then, so each state has all of them,
-below its marker, or with the transaction still open. The cut has the offsets below the last stable ones, without the
-batches of the committed transactions that are not whole there:
+Theory of operation (decision 0092). First the ends of the logs are read, then a revision R of the metadata store, and
+only then the partitions' states. A transaction that was decided by then has had all its records, so each state has
+all of them, below its marker, or with the transaction still open. The cut has the offsets below the last stable ones,
+without the batches of the committed transactions that are not whole there:
 
-- decided after R: other partitions may have been read before its records came;
+- decided after R, with a marker that was not there before: other partitions may have been read before its records
+  came. (Markers that were there may have higher numbers: those of a store that was lost and rebuilt since.)
 - with a record at or above a last stable offset;
 - still open in a partition, which waits for its marker;
 - with a marker that had to be written at R: then a producer that did not wait for its acknowledgements may have
@@ -59,7 +60,7 @@ class _Tail:
 
 
 class AtomicCut:
-    """Takes the batches of all partitions, first what is at or above the last stable offsets, then what is below.
+    """Takes the batches of all partitions: of all of them first the tails, and then the bodies.
 
     `revision`: R. `unmarked`: the transactions that waited for a marker at R, in one of the partitions.
     """
@@ -75,10 +76,20 @@ class AtomicCut:
         self._parts: dict[int, dict[PartitionKey, _Part]] = defaultdict(dict)
         self._left_out: dict[PartitionKey, list[Range]] = defaultdict(list)
 
-    def add_tail(self, place: PartitionKey, batches: Iterable[SeenBatch]) -> None:
-        """All from the partition's last stable offset to the end of its log, ascending. Before any `add_body`."""
+    def add_tail(
+        self, place: PartitionKey, batches: Iterable[SeenBatch], *, earlier_end: int, stable_end: int
+    ) -> None:
+        """All to the end of the log, from the lower one of these on, ascending. Before any `add_body`.
+
+        `earlier_end`: of the log before R was read; `stable_end`: its last stable offset.
+        """
         tail = self._tails[place]
         for one in batches:
+            is_new = one.kind is BatchKind.COMMIT and one.first_offset >= earlier_end
+            if is_new and one.decision > self._revision:
+                self._not_whole.add(Decided(one.producer_id, one.decision))
+            if one.first_offset < stable_end:
+                continue
             if one.kind is BatchKind.TRANSACTIONAL:
                 tail.open.add(one.producer_id)
                 continue
@@ -138,7 +149,7 @@ class AtomicCut:
             # Of no coordinator of this cluster: nothing tells which other partitions it has.
             return
         one = Decided(marker.producer_id, marker.decision)
-        if one.decision > self._revision or one in self._not_whole:
+        if one in self._not_whole:
             self._left_out[place] += ranges
         elif one.producer_id in self._open:
             self._parts[one.producer_id][place] = _Part(one.decision, ranges)

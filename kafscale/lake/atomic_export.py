@@ -19,7 +19,7 @@ from kafscale.lake.batch_plan import BatchPlan, left_to_export, plan_cut, replac
 from kafscale.lake.events import ExportEvents
 from kafscale.lake.export_state import CUT_PROPERTY
 from kafscale.lake.ranges import Ranges, size
-from kafscale.lake.topic_export import Look, TopicExport, WrittenBatch
+from kafscale.lake.topic_export import Look, TopicExport, WrittenBatch, ends_of
 from kafscale.reader.topic_state import PartitionKey, TopicLog
 from kafscale.settings.broker import Settings
 
@@ -78,6 +78,7 @@ class AtomicExport:
     def _run(self) -> None:
         _check_tables(self._exports)
         # First the revision, then the logs: what was decided by then has all its records in them.
+        earlier = [ends_of(one.held.read_topic({})) for one in self._exports]
         revision, markers = self._exports[0].held.unmarked()
         looks = [one.look() for one in self._exports]
         logs = [look.log for look in looks]
@@ -90,7 +91,7 @@ class AtomicExport:
         left_out: Mapping[PartitionKey, Ranges] = {}
         unmarked = unmarked_of(markers, logs)
         if unmarked or not self._is_quiet(logs):
-            left_out = self._scanned(AtomicCut(revision, unmarked), logs, left)
+            left_out = self._scanned(AtomicCut(revision, unmarked), logs, earlier, left)
         check_left_out(left_out, logs)
         planned = []
         for number, (one, look) in enumerate(zip(self._exports, looks, strict=True)):
@@ -111,13 +112,17 @@ class AtomicExport:
         return is_quiet(logs, again)
 
     def _scanned(
-        self, cut: AtomicCut, logs: Sequence[TopicLog], left: Sequence[Mapping[int, Ranges]]
+        self,
+        cut: AtomicCut,
+        logs: Sequence[TopicLog],
+        earlier: Sequence[Mapping[int, int]],
+        left: Sequence[Mapping[int, Ranges]],
     ) -> Mapping[PartitionKey, Ranges]:
         began = time.monotonic()
         with opened_scan(self._settings) as stores:
             scan = HeaderScan(self._settings, stores)
-            for one, log in zip(self._exports, logs, strict=True):
-                scan.add_tails(cut, one.held, log)
+            for one, log, ends in zip(self._exports, logs, earlier, strict=True):
+                scan.add_tails(cut, one.held, log, ends)
                 one.held.check()
             for one, log, there in zip(self._exports, logs, left, strict=True):
                 scan.add_bodies(cut, one.held, log, there)

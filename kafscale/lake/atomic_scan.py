@@ -60,11 +60,20 @@ class HeaderScan:
         self._pool = SlabPool(POOL_BYTES)
         self.bytes_read = 0
 
-    def add_tails(self, cut: AtomicCut, held: PlansReads, log: TopicLog) -> None:
-        """Of each partition what is at or above its last stable offset."""
+    def add_tails(
+        self, cut: AtomicCut, held: PlansReads, log: TopicLog, earlier_ends: Mapping[int, int]
+    ) -> None:
+        """Of each partition what is not stable, and what is new. `earlier_ends`: of the logs, by partition."""
         for one in log.partitions:
-            ranges: Ranges = ((one.end_offset, one.log_end_offset),)
-            cut.add_tail((log.topic, one.partition), self._seen(held, one.partition, ranges))
+            # What expired meanwhile, and partitions that were not there, are new as far as anyone knows.
+            earlier_end = max(earlier_ends.get(one.partition, 0), one.log_start_offset)
+            ranges: Ranges = ((min(one.end_offset, earlier_end), one.log_end_offset),)
+            cut.add_tail(
+                (log.topic, one.partition),
+                self._seen(held, one.partition, ranges),
+                earlier_end=earlier_end,
+                stable_end=one.end_offset,
+            )
 
     def add_bodies(self, cut: AtomicCut, held: PlansReads, log: TopicLog, left: Mapping[int, Ranges]) -> None:
         """Of each partition what is left to export, below its last stable offset."""

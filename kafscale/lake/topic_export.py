@@ -176,7 +176,9 @@ class TopicExport:
                 "keeps them: set cleanup.policy=compact on the topic, or give --upsert-any-topic"
             )
         target = self._target(state, log)
-        self._events.topic_started(self._topic, self._scope.table, _positions(state, log, target), _ends(log))
+        self._events.topic_started(
+            self._topic, self._scope.table, _positions(state, log, target), ends_of(log)
+        )
         return Look(state=state, log=log, target=target)
 
     def _run(self) -> None:
@@ -253,16 +255,17 @@ class TopicExport:
         positions = {index: after.position(index) or 0 for index in after.starts}
         rows, dead_letters = written.row_count, written.dead_letters
         self._events.batch_committed(
-            self._topic, rows, dead_letters, positions, _ends(log), time.monotonic() - began
+            self._topic, rows, dead_letters, positions, ends_of(log), time.monotonic() - began
         )
-        self._held.record(positions, _ends(log), rows, dead_letters)
+        self._held.record(positions, ends_of(log), rows, dead_letters)
 
 
 def _exported(state: ExportState) -> dict[int, int]:
     return {partition: state.position(partition) or 0 for partition in state.starts}
 
 
-def _ends(log: TopicLog) -> dict[int, int]:
+def ends_of(log: TopicLog) -> dict[int, int]:
+    """The ends of the logs, by partition."""
     return {partition.partition: partition.log_end_offset for partition in log.partitions}
 
 

@@ -92,6 +92,9 @@ def cut_of(
     cluster: Cluster, exported: dict[Place, tuple[tuple[int, int], ...]], *, steps_between: int
 ) -> dict[Place, tuple[tuple[int, int], ...]]:
     """The offsets of the next cut. Between any two reads of the stores the cluster goes on."""
+    earlier = {place: cluster.end(place) for place in PLACES}
+    for _ in range(cluster.dice.randint(0, steps_between)):
+        cluster.step()
     cut = AtomicCut(cluster.revision, cluster.unmarked())
     states: dict[Place, list[SeenBatch]] = {}
     places = list(PLACES)
@@ -102,7 +105,9 @@ def cut_of(
         states[place] = list(cluster.logs[place])
     ends = {place: cluster.stable(log) for place, log in states.items()}
     for place, log in states.items():
-        cut.add_tail(place, [one for one in log if one.first_offset >= ends[place]])
+        begin = min(ends[place], earlier[place])
+        tail = [one for one in log if one.first_offset >= begin]
+        cut.add_tail(place, tail, earlier_end=earlier[place], stable_end=ends[place])
     for place, log in states.items():
         had = exported.get(place, ())
         body = [
@@ -213,10 +218,26 @@ def test_overlapping_transactions_do_not_hold_each_other() -> None:
     assert max(waiting) < 12
 
 
+def test_decisions_of_a_store_that_was_rebuilt_since() -> None:
+    """Its revisions begin again: markers that were there before have higher ones than any of now."""
+    cluster = Cluster(random.Random(1))
+    cluster.revision = 5_000
+    one = Running(1)
+    cluster.all.append(one)
+    for place in PLACES:
+        cluster.send(one, place)
+    one.decision, one.is_commit, one.places = 5_000, True, set(PLACES)
+    for place in PLACES:
+        cluster.mark(one, place)
+    cluster.revision = 7
+    found = cut_of(cluster, {}, steps_between=0)
+    assert found == {place: ((0, cluster.end(place)),) for place in PLACES}
+
+
 @pytest.mark.parametrize("mistake", ["revision", "tail"])
 def test_the_model_finds_cuts_that_are_wrong(mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if mistake == "tail":
-        monkeypatch.setattr(AtomicCut, "add_tail", lambda *_: None)
+        monkeypatch.setattr(AtomicCut, "add_tail", lambda *_, **__: None)
     else:
         made = AtomicCut.__init__
         monkeypatch.setattr(AtomicCut, "__init__", lambda cut, *_: made(cut, 2**62))
