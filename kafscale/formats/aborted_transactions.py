@@ -8,7 +8,7 @@ from typing import Final
 from kafscale.formats.partition_transactions import AbortedTransaction
 
 # Shared by the partitions without any, which are most. Never changed.
-_NONE: Final = array("q")
+_NONE = array("q")
 
 
 class AbortedTransactions:

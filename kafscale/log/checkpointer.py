@@ -136,8 +136,7 @@ class Checkpointer:
                 "forgot producers early: too many write to the partition",
                 extra={"partition": str(partition.id), "count": forgotten, "most": MOST_PRODUCERS},
             )
-        aborted = partition.aborted
-        assert aborted is not None, "they are loaded with the references"
+        assert partition.aborted is not None, "they are loaded with the references"
         # Slices stay in the record: which entries of journals are needed is seen from records alone.
         named = tuple(references)
         slices = unsealed(named)

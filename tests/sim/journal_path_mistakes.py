@@ -226,7 +226,7 @@ def collection_of_gathered_objects_on_their_way(patch: pytest.MonkeyPatch) -> No
 def follower_that_skips_a_slice(patch: pytest.MonkeyPatch) -> None:
     """A follower appends what comes, whether something before it is missing or not."""
 
-    def careless(self: Partition, reference: SegmentReference, sequence: int) -> bool:
+    def careless(self: Partition, reference: SegmentReference, sequence: int, events: object = ()) -> bool:
         record = self.record
         if record.journal is None or reference.base_offset < record.log_end_offset:
             return True

@@ -20,7 +20,7 @@ async def test_a_producer_goes_on_with_a_new_producer_id(with_backup: bool) -> N
         old = await begun(client)
         assert await add(client, old, [(TOPIC, [0])]) == {(TOPIC, 0): ErrorCode.NONE}
         assert await produce(client, TOPIC, old, 11) == ErrorCode.NONE
-        contents = await snapshot(first.metadata)  # type: ignore[arg-type]
+        contents = await snapshot(first.metadata)
         assert not contents.unknown
         assert [record.producer_id for record in contents.transactions.values()] == [old[0]]
         # More epochs are given out, of which the snapshot knows nothing; and the last transaction stays open.
