@@ -92,6 +92,13 @@ class ChaosRun:
             java_load.start()
         self.all_progress()
 
+    def start_producer(self) -> None:
+        """Create the topic, and start one idempotent producer alone, for other clients to work on its records."""
+        self.cluster.create_topic(TOPIC, PARTITIONS)
+        self._loads = [ClusterLoad("idempotent", self.cluster, PLACES, self.history)]
+        self._loads[0].start()
+        self.all_progress()
+
     def run(self, troubles: Sequence[Trouble], seconds: float) -> dict[str, int]:
         """Episodes of trouble one after the other for that long, each kind at least once; returns their counts."""
         generator, done = self.scene.generator, dict.fromkeys((one.__name__ for one in troubles), 0)
@@ -193,7 +200,8 @@ class ChaosRun:
             except NotInTimeError:
                 self._say_what_lacks(reader, ends)
                 raise
-        wait_until(group_caught_up, "the group has seen all", END_TIMEOUT_S)
+        if self._group:
+            wait_until(group_caught_up, "the group has seen all", END_TIMEOUT_S)
 
     def _say_what_lacks(self, reader: Reader, ends: dict[Place, int]) -> None:
         """The reader's position, and the records that each broker serves from there on."""
