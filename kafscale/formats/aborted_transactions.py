@@ -3,7 +3,6 @@
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
-from typing import Final
 
 from kafscale.formats.partition_transactions import AbortedTransaction
 

@@ -144,7 +144,7 @@ class Checkpointer:
             end_offset=slices[0].base_offset if slices else record.log_end_offset,
             segments=named[: len(named) - len(slices)],
             producers=tuple(log.producers.published()),
-            aborted=tuple(one for one in aborted if one.last_offset not in gone_transactions),
+            aborted=tuple(one for one in partition.aborted if one.last_offset not in gone_transactions),
         )
         aborted_from = record.log_end_offset
         key = object_keys.checkpoint_key(

@@ -9,9 +9,9 @@ from kafscale.handlers import describe_producers
 from kafscale.protocol.error_codes import ErrorCode
 from tests.handlers.test_fetch_elsewhere import TOPIC, pair
 from tests.support.in_process_broker import Client, in_process_broker
+from tests.support.log_transactions import NOW_MS, writer
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
-from tests.support.log_transactions import NOW_MS, writer
 
 
 async def described(client: Client, topic: str, *indexes: int) -> dict[int, Any]:

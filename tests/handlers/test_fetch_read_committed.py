@@ -15,8 +15,8 @@ from tests.handlers.test_fetch_elsewhere import TOPIC, pair
 from tests.handlers.test_offsets import delete_before
 from tests.support import wire
 from tests.support.in_process_broker import InProcessBroker, in_process_broker, until
-from tests.support.on_uvloop import on_uvloop
 from tests.support.log_transactions import CommittedConsumer, Writer, committed_request, consume, writer
+from tests.support.on_uvloop import on_uvloop
 
 PLAIN, A, B = -1, 1, 2
 

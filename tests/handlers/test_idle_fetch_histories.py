@@ -26,10 +26,10 @@ from tests.support import wire
 from tests.support.controlled_store import ControlledStore
 from tests.support.fetch_twins import PARTITIONS, TOPIC, VERSIONS, Recorded, Twins, body_of
 from tests.support.in_process_broker import in_process_broker, until
+from tests.support.log_transactions import Writer
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
 from tests.support.topics import create_topics_request
-from tests.support.log_transactions import Writer
 
 PRODUCER_ID = 9
 

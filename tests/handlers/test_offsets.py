@@ -19,9 +19,9 @@ from kafscale.protocol.error_codes import ErrorCode
 from kafscale.serving import store_deadline
 from tests.support import wire
 from tests.support.in_process_broker import Client, in_process_broker, until
+from tests.support.log_transactions import writer
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
-from tests.support.log_transactions import writer
 from tests.support.waiting import PATIENCE_MS
 
 TIME_MS = 1_700_000_000_000

@@ -16,8 +16,8 @@ from kafscale.log import partition_log
 from kafscale.log.partition import Partition
 from tests.formats.test_partition_transactions import plain_walk
 from tests.log.brokers import PROGRESS_SEC, TTL_SEC, BrokerParts, Cluster, cluster_scenario
-from tests.support.nightly import by_day
 from tests.support.log_transactions import Writer
+from tests.support.nightly import by_day
 
 TOPIC = "orders"
 STEPS = 60

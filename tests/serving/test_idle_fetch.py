@@ -19,8 +19,8 @@ from kafscale.serving.idle_answers import IdleAnswers
 from tests.support import wire
 from tests.support.fetch_twins import PARTITIONS, TOPIC, VERSIONS, Twins, body_of, fetch_body
 from tests.support.in_process_broker import in_process_broker, until
-from tests.support.on_uvloop import on_uvloop
 from tests.support.log_transactions import committed_request, writer
+from tests.support.on_uvloop import on_uvloop
 
 LONG_MS = 60_000
 

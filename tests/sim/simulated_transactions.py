@@ -273,7 +273,7 @@ class Instance(Client):
             return int(answer.error_code or answer.topics[0].partitions[0].error_code)
 
         answer = await self._to_coordinator(request, OffsetFetchResponse, frames.OFFSET_FETCH_VERSION, code)
-        return max(0, answer.topics[0].partitions[0].committed_offset)
+        return max(0, int(answer.topics[0].partitions[0].committed_offset))
 
     async def _read(self, position: int) -> list[tuple[int, bytes]]:
         source = self._job.source

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kafscale.formats.aborted_transactions import AbortedTransactions
+from kafscale.formats.marker_record import decode_marker_record
 from kafscale.formats.partition_transactions import PartitionTransactions
 from kafscale.groups import group_markers
 from kafscale.log import partition
@@ -14,6 +15,7 @@ from kafscale.log.producer_state import ProducerStates
 from kafscale.metadata.store import Operation
 from kafscale.transactions import epochs
 from kafscale.transactions.awaited_markers import AwaitedMarkers
+from kafscale.transactions.decisions import Store
 from kafscale.transactions.record_driver import RecordDriver
 from tests.sim.links import Conditions
 from tests.sim.transaction_plans import TRANSACTIONS
@@ -42,10 +44,10 @@ def fence_without_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
 
     def careless(record: Any, event: Any, then: Any) -> Any:
         decision = truly(record, event, then)
-        if not isinstance(decision, epochs.Store):
+        if not isinstance(decision, Store):
             return decision
         aborting = dataclasses.replace(decision.record, producer_epoch=record.producer_epoch)
-        return epochs.Store(aborting, then)
+        return Store(aborting, then)
 
     patch.setattr(epochs, "_fence", careless)
 
@@ -67,7 +69,7 @@ def open_transactions_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def aborted_offsets_made_visible(patch: pytest.MonkeyPatch) -> None:
     """A group's coordinator takes each end of a transaction for a commit."""
-    truly = group_markers.decode_marker_record
+    truly = decode_marker_record
     patch.setattr(
         group_markers,
         "decode_marker_record",

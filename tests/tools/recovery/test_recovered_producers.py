@@ -6,8 +6,8 @@ from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.protocol.error_codes import ErrorCode
 from tests.handlers.test_transactions import add, begun, end, init, produce, until_state
-from tests.support.in_process_broker import in_process_broker, until
 from tests.support.decided_transactions import until_decided
+from tests.support.in_process_broker import in_process_broker, until
 from tests.tools.recovery.test_recovery_of_journals import snapshot, writer
 
 TOPIC = "orders"
