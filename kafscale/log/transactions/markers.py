@@ -173,12 +173,14 @@ class Markers:
 
         def ended(is_gone: bool) -> None:
             self._deleting.discard((place, producer_id))
+            led = self._logs.partition(*place)
             if is_gone:
                 self._keys.handled(place, producer_id, found.mod_revision)
-            led = self._logs.partition(*place)
-            if led is not None:
-                # The key may have been put again, or this broker may lead again.
-                self.reconsider(led)
+                if led is not None:
+                    self.reconsider(led)  # The key may have been put again.
+            elif led is not None:
+                # Another broker leads, which this one will hear of; or this one leads again.
+                self._consider_later(led)
 
         self._deletions.add(
             MarkerDeletion(
