@@ -7,7 +7,7 @@ next transaction does not begin.
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -65,9 +65,11 @@ class ShardMarkers:
         self._failures = failures
         self._loaded_revision: int | None = None
         self._early: list[KeyValue] = []
+        self._backlog: asyncio.Task[None] | None = None
         self._deleted: dict[str, int] = {}
         self._again: dict[str, _Marker] = {}
         self._tasks = TaskOwner()
+        self._is_stopped = False
 
     async def load(self) -> None:
         """Read the markers that are there, once the shard is loaded. Raises `StoreError`."""
@@ -76,13 +78,15 @@ class ShardMarkers:
         early, self._early = self._early, []
         newer = [item for item in early if item.mod_revision > snapshot.revision]
         # In a task: nothing is written before the shard is there, which a write may find to be lost.
-        self._tasks.spawn(self._begin_all([*snapshot.items, *newer]), "group markers")
+        self._backlog = self._tasks.spawn(self._begin_all([*snapshot.items, *newer]), "group markers")
 
     async def put(self, items: Iterable[KeyValue], revision: int) -> None:
         """Markers of the shard that the store has at this revision, or that were put up to it; none is missing."""
         if self._loaded_revision is None:
             self._early += items
             return
+        if self._backlog is not None:
+            await asyncio.wait([self._backlog])  # Those are older.
         # Older ones were loaded, or the coordinator before has applied and deleted them.
         loaded_revision = self._loaded_revision
         await self._begin_all([item for item in items if item.mod_revision > loaded_revision])
@@ -96,11 +100,13 @@ class ShardMarkers:
 
     def stop(self) -> None:
         """Apply no more: another broker coordinates the shard, and has the keys that are left."""
+        self._is_stopped = True
         for task in self._tasks.tasks:
             task.cancel()
 
     async def close(self) -> None:
         """Stop, and return once every task has ended."""
+        self._is_stopped = True
         await self._tasks.close()
 
     async def settled(self) -> None:
@@ -110,6 +116,8 @@ class ShardMarkers:
 
     async def _begin_all(self, items: Iterable[KeyValue]) -> None:
         async for item in in_turns(items, _MARKERS_PER_TURN):
+            if self._is_stopped:
+                return
             self._begin(item)
 
     def _begin(self, item: KeyValue) -> None:
@@ -191,22 +199,27 @@ class ShardMarkers:
             changes += outrun
         running = self._group(group_id, creates=bool(visible.operations))
         if running is None:
-            shard.change_pending(changes)
-            deleted_at = await shard.write_patiently([*visible.operations, *last])
-        else:
-            with shard.commit_in_flight(running):
-                # First this: the count is never less than what the store has.
-                running.stored.put(visible.sizes)
-                shard.change_pending(changes)
-                running.expiry_check_at_ms = 0
-                if running.touched is not None:
-                    running.touched.update(one.key for one in visible.operations)
-                first = record_put(running) if visible.operations else []
-                deleted_at = await shard.write_patiently([*first, *visible.operations, *last])
-                running.in_store = InStore.YES if first else running.in_store
-            shard.notify_committed(running, visible.committed)
-        shard.pending.unreadable.discard(marker.transaction)
-        self._deleted[marker.item.key] = deleted_at
+            await self._write_all(marker, changes, [*visible.operations, *last])
+            return
+        with shard.commit_in_flight(running):
+            first = record_put(running) if visible.operations else []
+            # Before what is pending is not counted any more: the count is never less than what the store has.
+            running.stored.put(visible.sizes)
+            running.expiry_check_at_ms = 0
+            if running.touched is not None:
+                running.touched.update(one.key for one in visible.operations)
+            await self._write_all(marker, changes, [*first, *visible.operations, *last])
+            if first:
+                running.in_store = InStore.YES
+        shard.notify_committed(running, visible.committed)
+
+    async def _write_all(
+        self, marker: _Marker, changes: Sequence[Change], operations: Sequence[Operation]
+    ) -> None:
+        self.shard.change_pending(changes)
+        # At once: the next transaction may begin, and another marker of the same key follow.
+        self._deleted[marker.item.key] = await self.shard.write_patiently(operations)
+        self.shard.pending.unreadable.discard(marker.transaction)
 
     def _group(self, group_id: str, *, creates: bool) -> RunningGroup | None:
         """The group; None if its record cannot be read, or there is none and none is needed."""

@@ -158,12 +158,13 @@ class Coordinating:
         producer_epoch: int = 0,
         adds: bool = False,
         member: tuple[str, str | None, int] = ("", None, -1),
+        transactional_id: str | None = None,
         **given: Any,
     ) -> ErrorCode:
         """TxnOffsetCommit of offsets by partition of `TOPIC`. `member`: id, instance id and generation."""
         member_id, instance_id, generation = member
         committer = Committer(
-            transactional_id=f"copier-{producer_id}",
+            transactional_id=transactional_id or f"copier-{producer_id}",
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             member_id=member_id,

@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Final
 
 from kafscale.formats.marker_record import MarkerRecord, encode_marker_record
+from kafscale.groups.participation import Participation
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Put
@@ -19,7 +20,7 @@ class OpenTransactions:
     """A `Participation` that agrees unless it is told otherwise.
 
     `asked`: transactional id, producer id, epoch, group, and whether the group is to be added. `refusal`: raised
-    from now on. `hold`: the answer waits for it; `reached` is set meanwhile.
+    from now on. `hold`: the answer waits for it; `reached` is set meanwhile. `real`: asked instead, if there is one.
     """
 
     def __init__(self) -> None:
@@ -27,6 +28,7 @@ class OpenTransactions:
         self.refusal: KafkaError | None = None
         self.hold: asyncio.Event | None = None
         self.reached = asyncio.Event()
+        self.real: Participation | None = None
 
     async def check(
         self,
@@ -44,6 +46,15 @@ class OpenTransactions:
             await self.hold.wait()
         if self.refusal is not None:
             raise self.refusal
+        if self.real is not None:
+            await self.real.check(
+                transactional_id,
+                producer_id,
+                producer_epoch,
+                group_id=group_id,
+                adds=adds,
+                knows_abortable=knows_abortable,
+            )
 
 
 def marker(commit: bool, *, epoch: int = 0) -> MarkerRecord:
