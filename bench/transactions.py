@@ -127,14 +127,15 @@ def _code(frame: bytes, producer: _Producer) -> int:
 
 def drive_transactions(spec: TransactionsSpec) -> Transacted:
     """As many transactions as so many producers make one after the other, each to a partition of its own in turn."""
+    values = record_pool(spec.payload, spec.record_bytes)
     with ExitStack() as stack:
-        producers = [_open(spec, number) for number in range(spec.producers)]
+        producers = [_open(spec, number, values[number % len(values)]) for number in range(spec.producers)]
         for producer in producers:
             stack.callback(producer.socket.close)
         return _Run(spec, producers).run()
 
 
-def _open(spec: TransactionsSpec, number: int) -> _Producer:
+def _open(spec: TransactionsSpec, number: int, value: bytes) -> _Producer:
     transactional_id = f"{spec.topic}-{number}"
     found = FindCoordinatorRequest(key=transactional_id, key_type=1)
     asked = InitProducerIdRequest(
@@ -157,14 +158,13 @@ def _open(spec: TransactionsSpec, number: int) -> _Producer:
     connected = socket.create_connection((spec.host, spec.port), timeout=_STALL_SECONDS)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     introduce(connected)
-    pool = record_pool(spec.payload, spec.record_bytes)
     return _Producer(
         transactional_id=transactional_id,
         producer_id=reply.producer_id,
         epoch=reply.producer_epoch,
         topic=spec.topic,
         partition=number % spec.partitions,
-        value=pool[number % len(pool)],
+        value=value,
         socket=connected,
     )
 

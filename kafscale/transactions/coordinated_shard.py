@@ -5,18 +5,20 @@ from collections.abc import Callable, Iterable
 from kafscale.formats.transaction_record import TransactionRecord, TransactionState
 from kafscale.transactions.markers import PREPARING
 from kafscale.transactions.record_driver import StoredRecord
+from kafscale.transactions.shard_owner import ShardOwner
 
 
 class CoordinatedShard:
     """Records by transactional id, each as of the newest revision that was heard of.
 
-    `coordinator_epoch`: of this broker's claim. `is_loaded`: every record was read once. `ongoing`: with the time, by
-    this broker's clock, at which each transaction was seen to begin; of one that was loaded, the time in its record.
-    `now_ms`: Unix milliseconds.
+    `owner`: of the shard, as a condition. `coordinator_epoch`: of this broker's claim. `is_loaded`: every record was
+    read once. `ongoing`: with the time, by this broker's clock, at which each transaction was seen to begin; of one
+    that was loaded, the time in its record. `now_ms`: Unix milliseconds.
     """
 
-    def __init__(self, number: int, now_ms: Callable[[], int]) -> None:
+    def __init__(self, number: int, broker_id: int, now_ms: Callable[[], int]) -> None:
         self.number = number
+        self.owner = ShardOwner(number, broker_id)
         self._now_ms = now_ms
         self.coordinator_epoch = 0
         self.is_loaded = False

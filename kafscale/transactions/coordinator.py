@@ -18,6 +18,7 @@ from kafscale.transactions.decisions import Refuse, Reply
 from kafscale.transactions.events import Add, End, Event, InitProducer, ProducerIdAndEpoch
 from kafscale.transactions.participation import TopicPartition, transaction_topics
 from kafscale.transactions.record_driver import Applied, RecordDriver, StoredRecord
+from kafscale.transactions.shard_owner import ShardOwner
 from kafscale.transactions.shards import TransactionShards
 
 MAX_TRANSACTIONAL_ID_BYTES: Final = 4096
@@ -112,14 +113,14 @@ class TransactionCoordinator:
         shard = self._shards.shard(transactional_id)
         topics = transaction_topics(self._view, partitions)
         event = Add(now_ms=self._now_ms(), producer=producer, transaction_version=_TV1, topics=topics)
-        _answered(await self._apply(shard, transactional_id, event))
+        _answered(await self._apply(shard, transactional_id, event, shard.owner))
 
     async def add_group(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
         """AddOffsetsToTxn. Raises as `add_partitions`, without UNKNOWN_TOPIC_OR_PARTITION."""
         check_transactional_id(transactional_id)
         shard = self._shards.shard(transactional_id)
         event = Add(now_ms=self._now_ms(), producer=producer, transaction_version=_TV1, groups=(group_id,))
-        _answered(await self._apply(shard, transactional_id, event))
+        _answered(await self._apply(shard, transactional_id, event, shard.owner))
 
     async def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_version: int
@@ -137,14 +138,18 @@ class TransactionCoordinator:
             commit=commit,
             transaction_version=transaction_version,
         )
-        applied = await self._apply(shard, transactional_id, event)
+        # With TV2 the epoch says which transaction is meant.
+        owner = shard.owner if transaction_version == _TV1 else None
+        applied = await self._apply(shard, transactional_id, event, owner)
         if applied.was_stored:
             self._metrics.ended[TransactionResult.COMMITTED if commit else TransactionResult.ABORTED] += 1
         return _answered(applied)
 
-    async def _apply(self, shard: CoordinatedShard, transactional_id: str, event: Event) -> Applied:
+    async def _apply(
+        self, shard: CoordinatedShard, transactional_id: str, event: Event, owner: ShardOwner | None = None
+    ) -> Applied:
         known = shard.records.get(transactional_id, StoredRecord(None, ABSENT))
-        applied = await self._driver.apply(transactional_id, event, known, shard.coordinator_epoch)
+        applied = await self._driver.apply(transactional_id, event, known, shard.coordinator_epoch, owner)
         self._shards.accept(shard, transactional_id, applied.after)
         return applied
 

@@ -24,6 +24,7 @@ from kafscale.transactions.decisions import Ignore, NeedProducerId, Refuse, Remo
 from kafscale.transactions.events import End, Event, InitProducer, TimePassed
 from kafscale.transactions.machine import decide
 from kafscale.transactions.markers import PREPARING, marker_puts
+from kafscale.transactions.shard_owner import ShardOwner
 from kafscale.transactions.shared_writes import MAX_TRANSACTION_BYTES, SharedWrites, Write, request_bytes
 
 logger = logging.getLogger(__name__)
@@ -81,15 +82,17 @@ class RecordDriver:
         event: Event,
         known: StoredRecord | None = None,
         coordinator_epoch: int = NO_COORDINATOR_EPOCH,
+        owner: ShardOwner | None = None,
     ) -> Applied:
         """Apply the event, beginning with the record that is `known`, if one is.
 
-        Raises `KafkaError` COORDINATOR_NOT_AVAILABLE if the store does not answer in time, or the record cannot be
+        `owner`: of the shard, where only its coordinator may write. Raises `KafkaError` NOT_COORDINATOR if another
+        broker owns it, COORDINATOR_NOT_AVAILABLE if the store does not answer in time, or the record cannot be
         read: the event may or may not have taken effect.
         """
         try:
             async with asyncio.timeout(DEADLINE_SEC):
-                return await self._apply(transactional_id, event, known, coordinator_epoch)
+                return await self._apply(transactional_id, event, known, coordinator_epoch, owner)
         except TimeoutError:
             problem: Exception = StoreError(f"no answer within {DEADLINE_SEC:g} s")
         except (StoreError, CorruptDataError) as raised:
@@ -101,7 +104,12 @@ class RecordDriver:
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(problem)) from problem
 
     async def _apply(
-        self, transactional_id: str, event: Event, known: StoredRecord | None, coordinator_epoch: int
+        self,
+        transactional_id: str,
+        event: Event,
+        known: StoredRecord | None,
+        coordinator_epoch: int,
+        owner: ShardOwner | None,
     ) -> Applied:
         key = keys.transaction(transactional_id)
         is_fresh = known is None
@@ -114,12 +122,12 @@ class RecordDriver:
                     event = replace(event, new_producer_id=await self._producer_ids.next_producer_id())
                 case Store(record, then):
                     record, operations = self._operations(transactional_id, record, coordinator_epoch)
-                    written = await self._write(key, current.mod_revision, operations)
+                    written = await self._write(key, current.mod_revision, operations, owner)
                     if isinstance(written, int):
                         return Applied(then, StoredRecord(record, written), was_stored=True)
                     current, is_fresh = _stored(key, written), True
                 case Remove():
-                    written = await self._write(key, current.mod_revision, (Delete(key),))
+                    written = await self._write(key, current.mod_revision, (Delete(key),), owner)
                     if isinstance(written, int) or written is None:
                         return Applied(decision, StoredRecord(None, ABSENT), was_stored=True)
                     current, is_fresh = _stored(key, written), True
@@ -147,14 +155,18 @@ class RecordDriver:
         return record, (Put(key, encode_transaction_record(record)),)
 
     async def _write(
-        self, key: str, mod_revision: int, operations: tuple[Operation, ...]
+        self, key: str, mod_revision: int, operations: tuple[Operation, ...], owner: ShardOwner | None
     ) -> int | KeyValue | None:
-        """The revision at which it was stored, or, if the record is another one now, that one."""
+        """The revision at which it was stored, or, if the record is another one now, that one.
+
+        Raises `KafkaError` NOT_COORDINATOR.
+        """
         wanted = next((one.value for one in operations if isinstance(one, Put) and one.key == key), None)
         is_repeated = False
         while True:
             try:
-                result = await self._writes.write(Write(Compare(key, mod_revision), operations))
+                also = None if owner is None else owner.compare
+                result = await self._writes.write(Write(Compare(key, mod_revision), operations, also))
             except StoreIndeterminateError as problem:
                 logger.warning("a write has an unknown outcome, asking again: %s", problem)
                 is_repeated = True
@@ -165,7 +177,12 @@ class RecordDriver:
             found = result.found[0]
             if is_repeated and found is not None and found.value == wanted:
                 return found.mod_revision
-            return found
+            if owner is not None and not owner.found(result.found[1]):
+                raise KafkaError(
+                    ErrorCode.NOT_COORDINATOR, "another broker coordinates this transactional id"
+                )
+            if owner is None or (ABSENT if found is None else found.mod_revision) != mod_revision:
+                return found
 
 
 def _stored(key: str, found: KeyValue | None) -> StoredRecord:

@@ -75,7 +75,7 @@ class TransactionShards:
     def _reconsider(self, number: int) -> None:
         is_ours = self._view.coordinator(number) == self._broker_id and not self._is_stopping
         if is_ours and number not in self._shards:
-            shard = self._shards[number] = CoordinatedShard(number, self._now_ms)
+            shard = self._shards[number] = CoordinatedShard(number, self._broker_id, self._now_ms)
             self._tasks[number] = asyncio.create_task(self._follow(shard), name=f"transactions {number}")
         elif not is_ours and number in self._shards:
             self._drop(number)

@@ -37,10 +37,16 @@ def request_bytes(operations: Sequence[Operation]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The operations, if `compare` holds. No key is named twice among them."""
+    """The operations, if `compare` and `also` hold. No key is named twice among the operations."""
 
     compare: Compare
     operations: tuple[Operation, ...]
+    also: Compare | None = None
+
+    @property
+    def compares(self) -> list[Compare]:
+        """Both, in this order."""
+        return [self.compare] if self.also is None else [self.compare, self.also]
 
 
 class _Waiting:
@@ -87,7 +93,7 @@ class SharedWrites:
             return await waiting.outcome
         self._in_flight += 1
         try:
-            return await self._store.transact([write.compare], write.operations)
+            return await self._store.transact(write.compares, write.operations)
         finally:
             self._ended()
 
@@ -114,7 +120,8 @@ class SharedWrites:
             wanted = {one.write.compare.key, *(operation.key for operation in one.write.operations)}
             fits = (
                 operations + len(one.write.operations) <= self._store.max_operations
-                and len(batch) < self._store.max_operations
+                # With `also` each may have two compares.
+                and 2 * len(batch) + 2 <= self._store.max_operations
                 and size_bytes + one.size_bytes <= MAX_TRANSACTION_BYTES
             )
             # After one that does not fit, the others wait, too: a large write must get its turn.
@@ -144,11 +151,12 @@ class SharedWrites:
 
     async def _transact(self, group: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:
         """Send one transaction, resolve its writes, and return those to be sent again, in groups."""
-        compares = [one.write.compare for one in group]
+        # Several may have the same `also`, such as the owner of one shard.
+        compares = list(dict.fromkeys(compare for one in group for compare in one.write.compares))
         operations = [operation for one in group for operation in one.write.operations]
         try:
             result = await self._store.transact(compares, operations)
-            failed = [] if result.succeeded else _failed(compares, result.found)
+            failed = set() if result.succeeded else _failed(compares, result.found)
         except ValueError as refusal:
             # Refused as a whole, and nothing was done: a part of it may be accepted.
             if len(group) > 1:
@@ -164,22 +172,24 @@ class SharedWrites:
             for one in group:
                 one.resolve(result)
             return []
-        for place in failed:
-            found = (result.found[place],)
-            group[place].resolve(TransactionResult(succeeded=False, revision=result.revision, found=found))
+        found = dict(zip(compares, result.found, strict=True))
+        for one in group:
+            if not failed.isdisjoint(one.write.compares):
+                answer = tuple(found[compare] for compare in one.write.compares)
+                one.resolve(TransactionResult(succeeded=False, revision=result.revision, found=answer))
         return [[one for one in group if not one.outcome.done()]]
 
 
-def _failed(compares: Sequence[Compare], found: Sequence[KeyValue | None]) -> list[int]:
-    """The places of the compares that did not hold.
+def _failed(compares: Sequence[Compare], found: Sequence[KeyValue | None]) -> set[Compare]:
+    """The compares that did not hold.
 
     Raises `StoreUnavailableError` if the store says that one failed, and none can have.
     """
-    failed = [
-        place
-        for place, (compare, item) in enumerate(zip(compares, found, strict=True))
+    failed = {
+        compare
+        for compare, item in zip(compares, found, strict=True)
         if (0 if item is None else item.mod_revision) != compare.mod_revision
-    ]
+    }
     if not failed:
         raise StoreUnavailableError(
             f"the metadata store refused a transaction of {len(compares)} writes, and every compare holds"

@@ -186,7 +186,7 @@ async def test_an_answer_from_before_the_marker_lets_nothing_in() -> None:
 
 
 @on_uvloop
-async def test_marker_of_the_transaction_before_does_not_refuse_the_next() -> None:
+async def test_marker_of_the_last_transaction_refuses_no_batch() -> None:
     """A client with KIP-890 sends at once after EndTxn: the addition waits until the last marker is written."""
     store = CountedReads()
     async with in_process_broker(metadata=store) as broker, broker.connect() as client:

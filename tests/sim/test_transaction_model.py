@@ -10,6 +10,7 @@ from tests.sim.transactions.model import stuck, walk
 from tests.sim.transactions.states import Scope
 
 TWO_TRANSACTIONS = Scope()
+TWO_COORDINATORS = Scope((1,), (2,), claims=0, timeouts=0, coordinators=1)
 THERE_AND_BACK = Scope((1,), (1,), claims=2)
 OLD_PROTOCOL = Scope((1,), (2,))
 TWO_PARTITIONS = Scope((2,), (1,), partitions=2)
@@ -21,6 +22,7 @@ SCOPES = [
     pytest.param(Scope((2,), (2,), timeouts=0), id="two transactions"),
     pytest.param(Scope((1,), (2,), timeouts=0), id="two of the old protocol"),
     pytest.param(Scope((2,), (1,)), id="a time-out"),
+    pytest.param(TWO_COORDINATORS, id="two coordinators of the old protocol"),
     pytest.param(TWO_PARTITIONS, id="two partitions", marks=pytest.mark.nightly),
     pytest.param(TWO_TRANSACTIONS, id="two and a time-out", marks=pytest.mark.nightly),
     pytest.param(OLD_PROTOCOL, id="two of the old protocol and a time-out", marks=pytest.mark.nightly),
@@ -54,6 +56,7 @@ WHERE = {
     Mistake.COMPLETE_UNSTORED: IN_PIECES,
     Mistake.NO_BUMP_AT_END: TWO_TRANSACTIONS,
     Mistake.END_WITHOUT_EPOCH: ZOMBIE,
+    Mistake.ENDED_BY_A_REPLACED_COORDINATOR: TWO_COORDINATORS,
     Mistake.ADD_AFTER_DECISION: TWO_TRANSACTIONS,
     Mistake.ADD_WITHOUT_COMPARE: TWO_TRANSACTIONS,
     Mistake.VERIFIED_WITHOUT_PARTITION: TWO_PARTITIONS,

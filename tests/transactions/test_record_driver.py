@@ -11,16 +11,19 @@ from hypothesis import strategies as st
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats.marker_record import decode_marker_record
+from kafscale.formats.topic_record import encode_coordinator_record
 from kafscale.formats.transaction_record import TransactionState, TransactionTopic
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.model import CoordinatorRecord
 from kafscale.metadata.store import Compare, KeyValue, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.transactions import record_driver
 from kafscale.transactions.decisions import Refuse, Remove, Reply
 from kafscale.transactions.events import End, Expire, ProducerIdAndEpoch
 from kafscale.transactions.record_driver import RecordDriver, StoredRecord
-from kafscale.transactions.shared_writes import SharedWrites
+from kafscale.transactions.shard_owner import ShardOwner
+from kafscale.transactions.shared_writes import SharedWrites, Write
 from tests.sim.unreliable import Network, UnreliableMetadata
 from tests.support.virtual_time import run_virtually
 from tests.transactions.stores import CountedIds, driver_over, marker_keys, put_record, read_record
@@ -231,3 +234,67 @@ async def _contend(seed: int) -> None:
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_the_network_does_each_change_happens_once(seed: int) -> None:
     run_virtually(_contend(seed))
+
+
+async def own(store: MemoryStore, broker_id: int) -> None:
+    """The broker claims the shard."""
+    record = CoordinatorRecord(broker_id=broker_id, coordinator_epoch=broker_id)
+    await store.transact([], [Put(keys.coordinator(keys.shard_of(ID)), encode_coordinator_record(record))])
+
+
+async def test_a_replaced_coordinator_ends_no_later_transaction(store: CountingStore) -> None:
+    """TV1: a broker wakes up with an EndTxn that the client has sent to the next coordinator by then.
+
+    Found by ten minutes of trouble: the next transaction has the same epoch, and was committed half way.
+    """
+    driver, owner = driver_over(store), ShardOwner(keys.shard_of(ID), broker_id=1)
+    await own(store, 1)
+    before = StoredRecord(ONGOING, await put_record(store, ID, ONGOING))
+    await own(store, 2)
+    later = replace(ONGOING, started_ms=ONGOING.started_ms + 1)
+    await put_record(store, ID, later)
+    late = end(PRODUCER, version=1)
+    for known in (before, None):
+        with pytest.raises(KafkaError) as refused:
+            await driver.apply(ID, late, known, owner=owner)
+        assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    assert await read_record(store, ID) == later
+
+
+async def test_a_coordinator_learns_its_claim_with_the_first_write(store: CountingStore) -> None:
+    driver, owner = driver_over(store), ShardOwner(keys.shard_of(ID), broker_id=1)
+    for _ in range(2):  # The second claim is one after a lost lease.
+        await own(store, 1)
+        before = StoredRecord(ONGOING, await put_record(store, ID, ONGOING))
+        ended = await driver.apply(ID, end(PRODUCER, version=1), before, owner=owner)
+        assert ended.was_stored
+        assert await read_record(store, ID) == ended.after.record
+
+
+async def test_a_shard_without_owner_ends_nothing_of_the_old_protocol(store: CountingStore) -> None:
+    driver, owner = driver_over(store), ShardOwner(keys.shard_of(ID), broker_id=1)
+    await put_record(store, ID, ONGOING)
+    with pytest.raises(KafkaError) as refused:
+        await driver.apply(ID, end(PRODUCER, version=1), owner=owner)
+    assert refused.value.code is ErrorCode.NOT_COORDINATOR
+    assert await read_record(store, ID) == ONGOING
+
+
+async def test_writes_of_one_owner_share_a_store_transaction() -> None:
+    """Its key is compared once, and a write fails with it while others go on."""
+    store = MemoryStore()
+    shared = SharedWrites(store)
+    owner = Put("coordinators/1", b"")
+    revision = (await store.transact([], [owner])).revision
+    current, stale = Compare(owner.key, revision), Compare(owner.key, revision - 1)
+
+    def write(number: int, also: Compare | None) -> Write:
+        return Write(Compare(f"transactions/1/{number}", 0), (Put(f"transactions/1/{number}", b""),), also)
+
+    writes = [write(number, stale if number % 3 == 2 else current) for number in range(12)] + [
+        write(12, None)
+    ]
+    results = await asyncio.gather(*(shared.write(one) for one in writes))
+    assert [one.succeeded for one in results] == [number % 3 != 2 for number in range(12)] + [True]
+    assert all(one.found[1] is not None for one in results if not one.succeeded)
+    await shared.close()

@@ -30,7 +30,7 @@ def transactional(peer: Peer, **settings: object) -> Producer:
     return producer
 
 
-def test_records_are_copied_with_their_offsets_to_other_partitions(peer: Peer, wide: str) -> None:
+def test_records_are_copied_with_their_offsets(peer: Peer, wide: str) -> None:
     """0103: a consumer's records, written and committed in transactions; each is aborted and done again."""
     source = unique_name("source")
     create_topic(peer, source, 1)

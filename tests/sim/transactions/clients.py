@@ -21,7 +21,11 @@ from tests.sim.transactions.states import (
 def steps(state: State, scope: Scope) -> Iterator[Step]:
     """The next steps of all clients. A client that takes none has died."""
     for index, client in enumerate(state.clients):
-        if client.producer is None or client.must_init or client.ending is not None:
+        if client.producer is None or client.must_init:
+            continue
+        if client.ending is not None:
+            if client.ending.version == 1 and client.ending.coordinator != state.coordinator:
+                yield _sends_end_again(state, index, client, client.ending)
             continue
         if client.transaction is None:
             if client.made < scope.transactions[index]:
@@ -93,7 +97,7 @@ def _sends_end(
 ) -> Step:
     assert client.transaction is not None
     version = scope.versions[index]
-    end = End(producer, is_commit, client.transaction, version)
+    end = End(producer, is_commit, client.transaction, version, state.coordinator)
     # A client of the old protocol whose batches were not answered takes another epoch afterwards (KIP-360).
     must_init = version == 1 and not is_commit and not _is_acknowledged(state, client, scope)
     after = client._replace(ending=end, must_init=False)
@@ -112,3 +116,11 @@ def _sends_end(
     return f"client {index} sends {word} of {client.transaction}", state._replace(
         clients=clients, flying=flying
     )
+
+
+def _sends_end_again(state: State, index: int, client: Client, before: End) -> Step:
+    """To the next coordinator, whose answer alone is awaited."""
+    end = before._replace(coordinator=state.coordinator)
+    clients = replaced(state.clients, index, client._replace(ending=end))
+    what = f"client {index} sends {before} to the next coordinator"
+    return what, state._replace(clients=clients, flying=state.flying | {end})

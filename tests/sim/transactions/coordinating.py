@@ -128,6 +128,8 @@ def steps(state: State, scope: Scope, mistake: Mistake | None) -> Iterator[Step]
     for index, client in enumerate(state.clients):
         if client.producer is None or client.must_init:
             yield from _initializes(state, index, client, scope, mistake)
+    if state.coordinator < scope.coordinators:
+        yield "the coordinator is replaced", state._replace(coordinator=state.coordinator + 1)
     if mistake is Mistake.DECISION_NOT_COMPARED and state.cached != record:
         yield "a coordinator reads the record", state._replace(cached=record)
 
@@ -143,6 +145,9 @@ def _times_out(state: State, scope: Scope, mistake: Mistake | None) -> Iterator[
 
 def _ends(state: State, request: End, scope: Scope, mistake: Mistake | None) -> Iterator[Step]:
     record = state.record
+    is_replaced = request.version == 1 and request.coordinator != state.coordinator
+    if is_replaced and mistake is not Mistake.ENDED_BY_A_REPLACED_COORDINATOR:
+        return
     if mistake is Mistake.DECISION_NOT_COMPARED and state.cached is not None:
         known = state.cached
         if known.value.state is S.ONGOING and known.revision < record.revision:
@@ -189,7 +194,8 @@ def _answers(state: State, request: End, reply: ProducerIdAndEpoch, what: str) -
             continue
         flying = state.flying
         if request.version == 1:
-            # Its late EndTxn may end a later transaction: the known hazard of the old protocol (KAFKA-17754).
+            # Late at the same coordinator it may end the next transaction: the known hazard of the old protocol
+            # (KAFKA-17754). What was sent to one before may still arrive there.
             flying -= {request}
         producer = reply if request.version == NEWEST_VERSION else request.producer
         sequences = client.sequences if producer == request.producer else (0,) * len(client.sequences)

@@ -14,6 +14,7 @@ class Mistake(StrEnum):
     NO_BUMP_AT_INIT = "give a new instance the epoch of the one before"
     NO_BUMP_AT_END = "end a transaction of the new protocol under the same epoch"
     END_WITHOUT_EPOCH = "end a transaction for a request of another epoch"
+    ENDED_BY_A_REPLACED_COORDINATOR = "a coordinator that was replaced ends a transaction of the old protocol"
     ADD_AFTER_DECISION = "add a partition to a transaction that is decided"
     ADD_WITHOUT_COMPARE = "a leader adds its partition to a record that it read earlier, without a compare"
     NO_VERIFICATION = "append the first batch of a transaction without asking"

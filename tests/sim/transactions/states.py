@@ -82,12 +82,13 @@ class Add(NamedTuple):
 
 
 class End(NamedTuple):
-    """EndTxn."""
+    """EndTxn. `coordinator`: the one that it was sent to."""
 
     producer: ProducerIdAndEpoch
     is_commit: bool
     transaction: int
     version: int
+    coordinator: int
 
 
 Request = Produce | Add | End
@@ -156,7 +157,10 @@ class Client(NamedTuple):
 
 
 class State(NamedTuple):
-    """`answered`: transactions whose commit was answered. `put`: marker keys put by the coordinator as it lives."""
+    """`answered`: transactions whose commit was answered. `put`: marker keys put by the coordinator as it lives.
+
+    `coordinator`: how often it was replaced.
+    """
 
     record: Record
     partitions: tuple[Partition, ...]
@@ -168,6 +172,7 @@ class State(NamedTuple):
     reloads: int
     put: frozenset[int]
     cached: Record | None  # for a mistake
+    coordinator: int = 0
 
 
 class Scope(NamedTuple):
@@ -183,6 +188,7 @@ class Scope(NamedTuple):
     in_pieces: bool = False
     reloads: int = 0
     epochs_left: int | None = None
+    coordinators: int = 0  # replacements, as far as requests of the old protocol are concerned
     claims_all: bool = False  # leaders of all partitions are replaced, not those of the first alone
 
     @property

@@ -66,7 +66,7 @@ class TransactionalClient(Protocol):
 
     name: str
     knows_new_protocol: bool
-    """Whether it speaks TV2 (KIP-890) with a cluster that has it."""
+    """True if it speaks TV2 (KIP-890) with a cluster that has it."""
 
     def producer(
         self, bootstrap: str, transactional_id: str, timeout_ms: int = 60_000

@@ -48,7 +48,7 @@ class MessageCopier(ServerProcess):
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended, by itself. Raises AssertionError if it has failed."""
+        """True if it has ended by itself. Raises AssertionError if it has failed."""
         code = self.exit_code
         assert code in (None, 0), f"{self.name} ended with exit code {code}\n{self.log_tail()}"
         return code == 0
