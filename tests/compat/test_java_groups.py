@@ -18,6 +18,7 @@ from tests.support.java_groups import (
     JavaMember,
     partitions_of,
 )
+from tests.support.nightly import nightly_but
 from tests.support.topics import create_topic, unique_name
 from tests.support.waiting import wait_until
 
@@ -35,12 +36,12 @@ def generations(*members: JavaMember) -> set[int]:
     return {member.generation() for member in members}
 
 
-@pytest.mark.parametrize("strategy", ASSIGNORS.values(), ids=ASSIGNORS.keys())
+@pytest.mark.parametrize("assignor", nightly_but(ASSIGNORS, "sticky", "rolling upgrade"))
 def test_records_are_processed_once_with_changing_members(
-    java_groups: JavaGroups, new_topic: NewTopic, strategy: str
+    java_groups: JavaGroups, new_topic: NewTopic, assignor: str
 ) -> None:
     topic, group = new_topic(partitions=6), unique_name("group")
-    partitions, config = partitions_of(topic, 6), {STRATEGY: strategy}
+    partitions, config = partitions_of(topic, 6), {STRATEGY: ASSIGNORS[assignor]}
     with java_groups.flow(topic, 6) as sent:
         first = java_groups.member(group, [topic], config=config)
         java_groups.wait_shared([first], partitions)

@@ -160,8 +160,9 @@ def check_recovery(folder: Path, run: ChaosRun, s3: S3Server) -> None:
 
 
 RUNS = [
-    pytest.param((kill,), 1, id="kill"),
-    pytest.param(PAUSES, 1, id="pause"),
+    pytest.param((kill, *PAUSES), 1, id="kill-and-pause"),
+    pytest.param((kill,), 1, id="kill", marks=pytest.mark.nightly),
+    pytest.param(PAUSES, 1, id="pause", marks=pytest.mark.nightly),
     pytest.param((etcd_away,), 1, id="etcd-away", marks=pytest.mark.nightly),
     pytest.param((etcd_away,), 3, id="etcd-without-quorum", marks=pytest.mark.nightly),
     pytest.param((object_store_troubles,), 1, id="object-store", marks=pytest.mark.nightly),
@@ -179,10 +180,11 @@ def test_promises_are_kept(
         run.start(java=troubles == ALL)
         judge(run, run.run(troubles, SECONDS))
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)
-        if SECONDS >= LONG_S or troubles == (kill,):
+        if SECONDS >= LONG_S or kill in troubles:
             check_recovery(tmp_path, run, s3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("etcd_members", [1] if SECONDS < LONG_S else [1, 3])
 def test_promises_are_kept_by_secure_brokers(tmp_path: Path, etcd_members: int) -> None:
     """With TLS, logins, access rules and quotas: no client is kept out, refused or throttled, and nothing is lost."""
@@ -198,7 +200,7 @@ def test_promises_are_kept_by_secure_brokers(tmp_path: Path, etcd_members: int) 
 
 def test_a_rolling_restart_is_not_noticed_by_clients_that_retry(tmp_path: Path) -> None:
     with chaos_run(tmp_path, "rolling restart") as (run, s3):
-        run.start(direct=False, java=True)
+        run.start(direct=False, java=SECONDS >= LONG_S)
         report = judge(run, run.run((rolling_restart,), SECONDS))
         assert report.counts["unacknowledged"] == 0
         check_the_bucket(s3.bucket_folder, run.cluster, run.history)

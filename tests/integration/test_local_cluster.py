@@ -139,6 +139,7 @@ def test_it_serves_survives_a_kill_and_goes_on_with_its_data(tmp_path: Path) -> 
         end_what_it_started(cluster)
 
 
+@pytest.mark.nightly
 def test_the_disaster_drill_as_the_page_says(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     try:

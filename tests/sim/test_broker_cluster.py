@@ -1,6 +1,6 @@
 """A cluster of real brokers loses nothing, whatever its stores, networks, clocks and processes do.
 
-100 fresh seeds in `make test`, 20,000 in `make nightly`. KAFSCALE_TEST_SIMULATIONS sets another number,
+60 fresh seeds in `make test`, 20,000 in `make nightly`. KAFSCALE_TEST_SIMULATIONS sets another number,
 KAFSCALE_TEST_SEED the first seed.
 """
 
@@ -20,12 +20,12 @@ from tests.sim.simulation import simulate
 from tests.sim.transaction_plans import TRANSACTIONS
 from tests.support.nightly import by_day
 
-SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(100, by_night=20_000)))
+SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(60, by_night=20_000)))
 FIRST_SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 # Each part is a test of its own: one that hangs ends by its timeout, and the others tell all the same.
 PARTS = 8
 _COLLECT_EVERY = 20
-SPECIAL_SEEDS = max(20, SEEDS // 20)  # of each special plan
+SPECIAL_SEEDS = max(12, SEEDS // 20)  # of each special plan
 
 
 @pytest.fixture(autouse=True)

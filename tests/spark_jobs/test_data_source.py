@@ -205,6 +205,7 @@ def test_what_is_available_once_and_again_after_a_failure(spark: SparkSession, w
     assert len(writer.rows()) == writer_rows_before + 3
 
 
+@pytest.mark.nightly
 def test_what_is_available_now_in_limited_steps(
     spark: SparkSession, writer: TopicWriter, tmp_path: Path
 ) -> None:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Message
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -104,6 +105,7 @@ def test_exports_while_clients_write_and_the_broker_merges(
         assert exporter.export().history == exporter.read().history
 
 
+@pytest.mark.nightly
 def test_a_broker_that_was_killed_leaves_all_it_acknowledged(
     spark: SparkSession,
     tmp_path: Path,

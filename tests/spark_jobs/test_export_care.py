@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from tests.spark_jobs.support.catalogs import IcebergCatalog
@@ -25,6 +26,7 @@ def test_small_partitions_are_one_file_of_a_commit(
     assert in_order(written.rows) == writer.rows()
 
 
+@pytest.mark.nightly
 def test_write_audit_publish_with_the_command(
     spark: SparkSession, local_catalog: IcebergCatalog, new_table: NewTable, tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def in_a_journal(writer: TopicWriter) -> TopicWriter:
     return writer
 
 
+@pytest.mark.nightly
 def test_slices_that_are_sealed_and_gathered_while_they_are_read(
     stores: LakeStores, in_a_journal: TopicWriter, exporter: Exporter
 ) -> None:
@@ -116,6 +117,7 @@ def test_slices_that_are_sealed_and_gathered_while_they_are_read(
     assert in_order(exporter.export().rows) == in_a_journal.rows()
 
 
+@pytest.mark.nightly
 def test_slices_that_expire_during_a_read_are_named(
     stores: LakeStores, in_a_journal: TopicWriter, exporter: Exporter
 ) -> None:

@@ -103,6 +103,7 @@ def test_two_topics_in_one_table_are_kept_apart(writer: TopicWriter, exporter: E
     assert exporter.export("--topic", "more").history == written.history
 
 
+@pytest.mark.nightly
 def test_compaction_and_expired_snapshots_keep_the_state(writer: TopicWriter, exporter: Exporter) -> None:
     # Fewer than five small files are left as they are, and a task reads both partitions.
     for start in range(10, 60, 10):
@@ -120,6 +121,7 @@ def test_compaction_and_expired_snapshots_keep_the_state(writer: TopicWriter, ex
     assert exporter.export().history == exporter.read().history
 
 
+@pytest.mark.nightly
 def test_a_table_that_is_rolled_back_gets_again_what_it_lost(
     spark: SparkSession, writer: TopicWriter, exporter: Exporter
 ) -> None:

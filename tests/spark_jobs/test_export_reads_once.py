@@ -104,6 +104,7 @@ def test_dead_letters_that_are_too_many_are_read_again(
     assert [letter["value"] for letter in in_order(exporter.dead_letters().rows)] == values
 
 
+@pytest.mark.nightly
 def test_a_sorted_table_of_earlier_versions_is_read_once(
     spark: SparkSession, writer: TopicWriter, exporter: Exporter
 ) -> None:

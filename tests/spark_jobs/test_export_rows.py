@@ -11,6 +11,7 @@ from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.export_runs import Exporter, in_order, state_in
 from tests.spark_jobs.support.sent_records import Batch, Sent, batches_of, sent
 from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
+from tests.support.nightly import nightly_but
 
 NewTable = Callable[[IcebergCatalog], str]
 NULLS_AND_HEADERS = [
@@ -87,7 +88,10 @@ def write_of_a_journal(writer: TopicWriter) -> None:
     writer.append(0, sent(2, "behind its record"))
 
 
-@pytest.mark.parametrize("kind", ["local_catalog", "database_catalog", "bucket_catalog"])
+CATALOGS = ("local_catalog", "database_catalog", "bucket_catalog")
+
+
+@pytest.mark.parametrize("kind", nightly_but(CATALOGS, "bucket_catalog"))
 def test_the_table_has_what_the_topic_has(
     spark: SparkSession, tmp_path: Path, new_table: NewTable, request: pytest.FixtureRequest, kind: str
 ) -> None:

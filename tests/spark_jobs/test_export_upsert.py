@@ -196,6 +196,7 @@ def test_another_writer_between_stage_and_publish(
     assert upserts.rows() == sorted(newest(of_second).items())
 
 
+@pytest.mark.nightly
 def test_a_table_that_others_change_all_the_time(
     upserts: Upserts, writer: TopicWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

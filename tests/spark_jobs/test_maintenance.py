@@ -137,6 +137,7 @@ def test_rows_that_are_staged_by_an_export_are_left(spark: SparkSession, table: 
     assert read_state(spark, table, "orders") == after
 
 
+@pytest.mark.nightly
 def test_maintenance_between_staging_and_publishing_hinders_none(
     spark: SparkSession, local_catalog: IcebergCatalog, table: str
 ) -> None:

@@ -15,6 +15,11 @@ from tests.support.waiting import PATIENCE_SEC
 CHART = Path(__file__).resolve().parents[2] / "deploy/helm/kafscale"
 TIMEOUT_SECONDS = PATIENCE_SEC
 Manifest = dict[str, Any]
+SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's where PyYAML was built with it: what helm writes is long, and this is ten times as fast."""
+
+_texts: dict[tuple[str, ...], str] = {}
+"""What helm rendered: many tests look at the same release."""
 
 
 class HelmError(Exception):
@@ -60,15 +65,17 @@ def rendered(
 
     Raises `HelmError` where the chart refuses the values.
     """
-    text = run_helm(
-        "template",
-        release,
-        str(CHART),
-        *("--namespace", namespace, "--values", str(values_file(folder, values or {}))),
-        *arguments,
-        home=folder,
-    )
-    return [document for document in yaml.safe_load_all(text) if document]
+    asked = (release, namespace, json.dumps(values or {}), *arguments)
+    if asked not in _texts:
+        _texts[asked] = run_helm(
+            "template",
+            release,
+            str(CHART),
+            *("--namespace", namespace, "--values", str(values_file(folder, values or {}))),
+            *arguments,
+            home=folder,
+        )
+    return [document for document in yaml.load_all(_texts[asked], Loader=SAFE_LOADER) if document]
 
 
 def of_kind(manifests: Sequence[Manifest], kind: str) -> list[Manifest]:
