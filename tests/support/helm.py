@@ -19,7 +19,7 @@ SAFE_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where PyYAML was built with it: what helm writes is long, and this is ten times as fast."""
 
 _texts: dict[tuple[str, ...], str] = {}
-"""What helm rendered: many tests look at the same release."""
+"""The texts that helm rendered: many tests look at the same release."""
 
 
 class HelmError(Exception):

@@ -2,15 +2,14 @@
 
 import contextlib
 import itertools
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.compat.tools import ROOT
-from tests.support.java import CLASS_PATH, JavaError, JavaServer, java_command
-from tests.support.waiting import PATIENCE_SEC, wait_until
+from tests.support.java import CLASS_PATH, JavaError, JavaServer, compiled, java_command
+from tests.support.waiting import wait_until
 
 SOURCES = ROOT / "tests/compat/java/groups"
 ASK_SECONDS = 45.0  # longer than the server's own limit, whose error is more precise
@@ -352,11 +351,7 @@ class JavaGroups:
 @contextlib.contextmanager
 def group_server(folder: Path) -> Iterator[JavaServer]:
     """A JVM for members and admin calls, for the time of the block."""
-    classes = folder / "classes"
-    sources = [str(path) for path in sorted(SOURCES.glob("*.java"))]
-    subprocess.run(
-        ["javac", "-cp", CLASS_PATH, "-d", str(classes), *sources], check=True, timeout=PATIENCE_SEC
-    )
+    classes = compiled(*sorted(SOURCES.glob("*.java")))
     command = java_command("GroupServer")
     command[command.index(CLASS_PATH)] = f"{CLASS_PATH}:{classes}"
     server = JavaServer(command, folder / "group-server.err")
