@@ -1,6 +1,7 @@
 """The pages of the project, their links and their headings."""
 
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -39,3 +40,8 @@ def anchors(text: str) -> set[str]:
         numbered = (f"{slug}-{number}" for number in range(1, 100))
         made.add(slug if slug not in made else next(one for one in numbered if one not in made))
     return made
+
+
+def found_in_pages(find: Callable[[Path], Iterable[str]]) -> dict[str, list[str]]:
+    """The findings in each page, by its name; pages without one are left out."""
+    return {page_name(page): found for page in PAGES if (found := sorted(find(page)))}

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from scripts.generate_docs import ROOT
-from tests.docs.pages import PAGES, anchors, links, page_name
+from tests.docs.pages import anchors, found_in_pages, links
 
 NAMES_PAGES = (
     "kafscale",
@@ -30,22 +28,24 @@ _FILE = re.compile(r"`((?:[\w-]+/)*[\w-]+\.(?:py|java))`")
 _ADDRESS = re.compile(r"\w+://\S+")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_links_lead_to_files(page: Path) -> None:
-    targets = [path for path, _ in links(page.read_text()) if path]
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+def test_links_lead_to_files() -> None:
+    def missing(page: Path) -> list[str]:
+        targets = [path for path, _ in links(page.read_text()) if path]
+        return [target for target in targets if not (page.parent / target).exists()]
+
+    assert found_in_pages(missing) == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_anchors_lead_to_headings(page: Path) -> None:
-    named = [
-        (page.parent / path if path else page, anchor) for path, anchor in links(page.read_text()) if anchor
-    ]
-    assert [
-        f"{target.name}#{anchor}"
-        for target, anchor in named
-        if target.suffix == ".md" and anchor not in anchors(target.read_text())
-    ] == []
+def test_anchors_lead_to_headings() -> None:
+    def missing(page: Path) -> list[str]:
+        named = [(page.parent / path if path else page, anchor) for path, anchor in links(page.read_text())]
+        return [
+            f"{target.name}#{anchor}"
+            for target, anchor in named
+            if anchor and target.suffix == ".md" and anchor not in anchors_of(target.resolve())
+        ]
+
+    assert found_in_pages(missing) == {}
 
 
 def test_pages_named_in_code_exist() -> None:
@@ -60,12 +60,14 @@ def test_pages_named_in_code_exist() -> None:
     assert missing == set()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
-def test_files_named_in_pages_exist(page: Path) -> None:
-    text = page.read_text()
-    # A superseded decision names the files that it was about.
-    named = set() if "\nStatus: superseded by " in text else set(_FILE.findall(text))
-    assert {name for name in named if not _is_file(name)} == set()
+def test_files_named_in_pages_exist() -> None:
+    def missing(page: Path) -> set[str]:
+        text = page.read_text()
+        # A superseded decision names the files that it was about.
+        named = set() if "\nStatus: superseded by " in text else set(_FILE.findall(text))
+        return {name for name in named if not _is_file(name)}
+
+    assert found_in_pages(missing) == {}
 
 
 def test_a_name_without_a_page_is_found() -> None:
@@ -73,6 +75,11 @@ def test_a_name_without_a_page_is_found() -> None:
     assert _named(text) == ["docs/nowhere.md", "fsck.md"]
     assert [_is_page(ROOT / "kafscale/errors.py", name) for name in _named(text)] == [False, True]
     assert not _is_page(ROOT / "Makefile", "docs/fsck.md#no-such-heading")
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    return frozenset(anchors(page.read_text()))
 
 
 def _texts() -> Iterator[Path]:
@@ -108,4 +115,4 @@ def _is_page(path: Path, name: str) -> bool:
     """By its path in the project, beside the file that names it, or among the documents."""
     name, _, anchor = name.partition("#")
     found = [folder / name for folder in (ROOT, path.parent, ROOT / "docs") if (folder / name).is_file()]
-    return any(not anchor or anchor in anchors(page.read_text()) for page in found)
+    return any(not anchor or anchor in anchors_of(page.resolve()) for page in found)
