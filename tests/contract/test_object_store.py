@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafscale.errors import ObjectExistsError, ObjectNotFoundError
+from kafscale.objects.local.store import LocalStore
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.types import Buffer
 from tests.contract.object_store_backends import BACKENDS, STREAMING_BACKENDS
@@ -251,7 +252,8 @@ async def test_objects_of_any_size_come_back_as_they_went(store: ObjectStore) ->
 async def test_ranges_are_read_into_given_memory(store: ObjectStore, aligned: bool) -> None:
     memory = memoryview(mmap.mmap(-1, 16 * MIB))[0 if aligned else 100 :]
     divided = [memory[:4096], memory[4096 : 4096 + 2 * MIB], memory[4096 + 2 * MIB :]]
-    for size_bytes in ODD_SIZES:
+    # Blocks and staging memory are a folder's: of other stores some sizes are enough.
+    for size_bytes in ODD_SIZES if isinstance(store, LocalStore) else ODD_SIZES[::4]:
         key = f"n/t/0/{size_bytes}"
         body = random.Random(size_bytes).randbytes(size_bytes)
         await store.put_if_absent(key, [body])
