@@ -53,10 +53,10 @@ def test_a_second_broker_on_the_same_folder_is_refused(
     ("setting", "value"),
     [
         ("flush_interval_ms", "soon"),
-        ("segment_bytes", "-1"),
-        ("compression_codec", "rar"),
+        pytest.param("segment_bytes", "-1", marks=pytest.mark.nightly),
+        pytest.param("compression_codec", "rar", marks=pytest.mark.nightly),
         ("broker_addr", "nonsense"),
-        ("auto_create_topics", "perhaps"),
+        pytest.param("auto_create_topics", "perhaps", marks=pytest.mark.nightly),
     ],
 )
 def test_a_bad_setting_stops_the_start_with_one_line(
