@@ -187,6 +187,7 @@ def test_a_growing_topic_in_limited_steps_and_after_a_restart(
     assert seen.rows() == writer.rows()
 
 
+@pytest.mark.nightly
 def test_what_is_available_once_and_again_after_a_failure(spark: SparkSession, writer: TopicWriter) -> None:
     writer_rows_before = len(writer.rows())
     seen = Batches(dies_at=0)
@@ -242,6 +243,7 @@ def with_a_worker(run: Callable[[], StreamingQuery], seen: Batches) -> Streaming
     return run()
 
 
+@pytest.mark.nightly
 def test_an_end_is_refused_in_a_stream(spark: SparkSession, writer: TopicWriter) -> None:
     with (
         streaming(spark, writer, Batches(), {"endingOffsets": "latest"}) as query,
