@@ -1,5 +1,6 @@
 """DescribeProducers: who wrote to a partition, and since which offset each has a transaction open (KIP-664)."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.in_process_broker import Client, in_process_broker
 from tests.support.log_transactions import NOW_MS, writer
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
+from tests.support.waiting import PATIENCE_SEC
 
 
 async def described(client: Client, topic: str, *indexes: int) -> dict[int, Any]:
@@ -80,9 +82,10 @@ async def test_a_replaced_leader_refuses() -> None:
         topic = await broker.create_topic()
         await writer(broker, topic).append(1, [b"a"])
         await lead_elsewhere(broker.metadata, topic, objects=broker.objects.inner)
-        part = (await described(client, topic, 0))[0]
-        while part.error_code == ErrorCode.NONE:  # Until it hears of it.
+        async with asyncio.timeout(PATIENCE_SEC):
             part = (await described(client, topic, 0))[0]
+            while part.error_code == ErrorCode.NONE:  # Until it hears of it.
+                part = (await described(client, topic, 0))[0]
         assert part.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
