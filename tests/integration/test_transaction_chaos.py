@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.integration.test_cluster_chaos import ALL, LONG_S, MISSING, PAUSES, SECONDS, chaos_run
+from tests.support import wire
+from tests.support.cluster import Cluster
 from tests.support.cluster_chaos import END_TIMEOUT_S, TOPIC
 from tests.support.ledger import Place
 from tests.support.nemesis import etcd_away, kill
@@ -54,6 +56,24 @@ def jobs_that_do_not_go_on(jobs: Sequence[TransactionalJob]) -> list[str]:
     return waiting()
 
 
+def print_logs(cluster: Cluster) -> None:
+    """Every batch that transactions wrote, with its producer and what ended it: to find the cause of an anomaly."""
+    for topic, index in OUTPUTS:
+        broker = cluster.brokers[cluster.leaders(topic)[index]]
+        offset = 0
+        with wire.connect(broker) as connection:
+            while True:
+                part = wire.fetch(connection, topic, {index: offset}, max_wait_ms=0)[index]
+                if not part.records:
+                    break
+                for batch in wire.batches_in(part.records):
+                    records = [(one.offset, one.key, one.value) for one in batch]
+                    print(
+                        topic, index, batch.producer_id, batch.producer_epoch, batch.is_control_batch, records
+                    )
+                    offset = batch.next_offset
+
+
 def test_transactions_are_all_or_nothing(tmp_path: Path) -> None:
     troubles = ALL if SECONDS >= LONG_S else (kill, *PAUSES, etcd_away)
     with chaos_run(tmp_path, "transactions") as (run, _):
@@ -89,6 +109,8 @@ def test_transactions_are_all_or_nothing(tmp_path: Path) -> None:
         print(f"troubles: {done}, committed: { {job.name: job.committed for job in jobs} }")
         report = examine_transactions(history.evidence(final, inputs, positions))
         print(report.table())
+        if report.anomalies:
+            print_logs(run.cluster)
         report.check()
         assert stuck == []
         run.finish().check()

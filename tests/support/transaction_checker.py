@@ -176,7 +176,8 @@ class _History:
         lost = [write for write in one.writes if write.value not in self._offsets]
         if one.outcome is Outcome.COMMITTED:
             for write in lost:
-                yield Anomaly.LOST_WRITE, f"{write.value!r} of {one.name}"
+                at = f"{write.place[0]}-{write.place[1]} offset {write.offset}"
+                yield Anomaly.LOST_WRITE, f"{write.value!r} of {one.name}, acknowledged at {at}"
         if lost and len(lost) < len(one.writes):
             yield (
                 Anomaly.G1B,
