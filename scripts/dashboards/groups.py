@@ -9,6 +9,8 @@ _LAG: Final = "kafscale_consumer_group_lag"
 _CHOSEN: Final = 'group=~"$group"'
 _GROUP: Final = Variable(name="group", series=f"{_LAG}{{{OF_CLUSTER}}}", label="group", several=True)
 
+_STABLE_LAG: Final = "kafscale_topic_last_stable_offset_lag"
+
 _KEEPING_UP: Final = Row(
     title="Lag",
     panels=[
@@ -91,6 +93,11 @@ _TRANSACTIONS: Final = Row(
             Unit.COUNT,
             (gauge("kafscale_transactional_ids", "pod"), "{{pod}}"),
             stacked=True,
+        ),
+        lines(
+            "Offsets that committed reads wait for",
+            Unit.COUNT,
+            (f"topk(20, {gauge(_STABLE_LAG, 'topic', how='max')})", "{{topic}}"),
         ),
     ],
 )
