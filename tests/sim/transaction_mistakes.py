@@ -13,9 +13,7 @@ from kafscale.groups import group_markers
 from kafscale.log import partition
 from kafscale.log.producer_state import ProducerStates
 from kafscale.metadata.store import Operation
-from kafscale.transactions import epochs
 from kafscale.transactions.awaited_markers import AwaitedMarkers
-from kafscale.transactions.decisions import Store
 from kafscale.transactions.record_driver import RecordDriver
 from tests.sim.links import Conditions
 from tests.sim.transaction_plans import TRANSACTIONS
@@ -26,7 +24,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def decision_without_a_compare(patch: pytest.MonkeyPatch) -> None:
     """A record is replaced, whatever it is by then."""
 
-    async def write(self: Any, key: str, mod_revision: int, operations: tuple[Operation, ...]) -> int:
+    async def write(self: Any, key: str, revision: int, operations: tuple[Operation, ...], owner: Any) -> int:
         result = await self._store.transact([], operations)
         return int(result.revision)
 
@@ -36,20 +34,6 @@ def decision_without_a_compare(patch: pytest.MonkeyPatch) -> None:
 def completed_before_its_markers(patch: pytest.MonkeyPatch) -> None:
     """A transaction is complete as soon as it is decided."""
     patch.setattr(AwaitedMarkers, "is_done", lambda self, transactional_id: True)
-
-
-def fence_without_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
-    """A transaction that is aborted for its time, or for another instance, leaves its producer the epoch."""
-    truly = epochs._fence
-
-    def careless(record: Any, event: Any, then: Any) -> Any:
-        decision = truly(record, event, then)
-        if not isinstance(decision, Store):
-            return decision
-        aborting = dataclasses.replace(decision.record, producer_epoch=record.producer_epoch)
-        return Store(aborting, then)
-
-    patch.setattr(epochs, "_fence", careless)
 
 
 def no_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
@@ -81,7 +65,6 @@ _SMALL: dict[str, Any] = {**TRANSACTIONS, "topics": {"t": 1}, "brokers": 2, "out
 TRANSACTION_MISTAKES: dict[Plant, dict[str, Any]] = {
     decision_without_a_compare: {**_SMALL, "metadata": Conditions(longest_delay=0.3, timeout=1.0)},
     completed_before_its_markers: _SMALL,
-    fence_without_a_new_epoch: _SMALL,
     no_last_stable_offset: _SMALL,
     aborted_transactions_kept_back: _SMALL,
     open_transactions_forgotten: _SMALL,
