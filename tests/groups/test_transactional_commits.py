@@ -130,6 +130,22 @@ async def test_marker_during_verification_refuses_the_commit(brokers: Brokers, c
 
 
 @scenario()
+async def test_marker_of_the_last_transaction_refuses_nothing(brokers: Brokers) -> None:
+    """With KIP-890 the addition waits for the transaction before, whose marker comes meanwhile."""
+    broker = await brokers.start()
+    broker.marker_watch.start()
+    broker.transactions.hold = asyncio.Event()
+    committing = asyncio.create_task(broker.commit_in_transaction(GROUP, {0: 9}, adds=True))
+    await broker.transactions.reached.wait()
+    await end(brokers.store, GROUP, commit=True)
+    await until_gone(brokers.store, keys.GROUP_MARKERS)
+    broker.transactions.hold.set()
+    assert await committing is ErrorCode.NONE
+    assert len(broker.transactions.asked) == 2
+    assert await brokers.store.pending(GROUP, PRODUCER_ID) == places({0: 9})
+
+
+@scenario()
 async def test_marker_of_another_producer_refuses_nothing(brokers: Brokers) -> None:
     broker = await brokers.start()
     broker.marker_watch.start()

@@ -94,10 +94,15 @@ class Copy:
         wait_until(is_further, f"{copier.name} has committed {records} records")
 
     def wait_for_the_end(self, count: int) -> None:
-        def is_done() -> bool:
-            return self.reader.poll() >= count and all(copier.is_done for copier in self.copiers)
+        def have_ended() -> bool:
+            self.reader.poll()
+            return all(copier.is_done for copier in self.copiers)
 
-        wait_until(is_done, "all is copied", 3 * PATIENCE_SEC)
+        wait_until(have_ended, "the copiers have ended", 3 * PATIENCE_SEC)
+        for copier in self.copiers:
+            # It ends with 0 after errors, too.
+            assert "unexpected error" not in copier.log_text(), copier.log_tail()
+        wait_until(lambda: self.reader.poll() >= count, "all is read")
 
 
 @contextlib.contextmanager
