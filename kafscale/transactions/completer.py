@@ -121,7 +121,9 @@ class Completer:
         self, shard: CoordinatedShard, transactional_id: str, stored: StoredRecord, record: TransactionRecord
     ) -> bool:
         now_ms = self._now_ms()
-        applied = await self._driver.apply(transactional_id, MarkersGone(now_ms=now_ms), stored)
+        applied = await self._driver.apply(
+            transactional_id, MarkersGone(now_ms=now_ms), stored, only_to_known=True
+        )
         if applied.was_stored:
             self._metrics.completion.observe(max(0, now_ms - record.updated_ms) / 1000)
         return self._accept(shard, transactional_id, stored, applied.after)
@@ -130,12 +132,12 @@ class Completer:
         self, shard: CoordinatedShard, transactional_id: str, stored: StoredRecord, record: TransactionRecord
     ) -> bool:
         compare = Compare(keys.transaction(transactional_id), stored.mod_revision)
-        puts = marker_puts(transactional_id, record, shard.coordinator_epoch)
+        puts = marker_puts(transactional_id, record, shard.coordinator_epoch, stored.mod_revision)
         for part in _parts(puts, self._store.max_operations):
             result = await self._writes.write(Write(compare, part))
             if not result.succeeded:
                 return False  # Another coordinator was faster: the watch shows its record.
-        applied = await self._driver.apply(transactional_id, MarkersStored(), stored)
+        applied = await self._driver.apply(transactional_id, MarkersStored(), stored, only_to_known=True)
         is_news = self._accept(shard, transactional_id, stored, applied.after)
         # Some may have been dealt with before the record said that all were put.
         await self.recheck([transactional_id])

@@ -20,8 +20,13 @@ def marker_keys(record: TransactionRecord) -> list[str]:
     ]
 
 
-def marker_puts(transactional_id: str, record: TransactionRecord, coordinator_epoch: int) -> list[Put]:
-    """The marker of everything in a transaction that was decided."""
+def marker_puts(
+    transactional_id: str, record: TransactionRecord, coordinator_epoch: int, decision_revision: int = 0
+) -> list[Put]:
+    """The marker of everything in a transaction that was decided.
+
+    `decision_revision`: of the record, where the markers are put later than that; see `MarkerRecord`.
+    """
     group_marker = MarkerRecord(
         transactional_id=transactional_id,
         commit=record.state is TransactionState.PREPARE_COMMIT,
@@ -29,6 +34,7 @@ def marker_puts(transactional_id: str, record: TransactionRecord, coordinator_ep
         coordinator_epoch=coordinator_epoch,
         transaction_version=record.transaction_version,
         decided_ms=record.updated_ms,
+        decision_revision=decision_revision,
     )
     return list(chain(_partition_puts(record, group_marker), _group_puts(record, group_marker)))
 

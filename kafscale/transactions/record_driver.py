@@ -83,15 +83,21 @@ class RecordDriver:
         known: StoredRecord | None = None,
         coordinator_epoch: int = NO_COORDINATOR_EPOCH,
         owner: ShardOwner | None = None,
+        *,
+        only_to_known: bool = False,
     ) -> Applied:
         """Apply the event, beginning with the record that is `known`, if one is.
 
-        `owner`: of the shard, where only its coordinator may write. Raises `KafkaError` NOT_COORDINATOR if another
-        broker owns it, COORDINATOR_NOT_AVAILABLE if the store does not answer in time, or the record cannot be
-        read: the event may or may not have taken effect.
+        `owner`: of the shard, where only its coordinator may write. `only_to_known`: the event is about that record
+        and about no later one, as the end of its markers is: if the store has another, nothing is done.
+
+        Raises `KafkaError` NOT_COORDINATOR if another broker owns the shard, COORDINATOR_NOT_AVAILABLE if the store
+        does not answer in time, or the record cannot be read: the event may or may not have taken effect.
         """
         try:
             async with asyncio.timeout(DEADLINE_SEC):
+                if only_to_known and known is not None:
+                    return await self._apply_to(transactional_id, event, known, coordinator_epoch)
                 return await self._apply(transactional_id, event, known, coordinator_epoch, owner)
         except TimeoutError:
             problem: Exception = StoreError(f"no answer within {DEADLINE_SEC:g} s")
@@ -102,6 +108,19 @@ class RecordDriver:
             extra={"transactional_id": quoted(transactional_id), "problem": quoted(str(problem), 500)},
         )
         raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, str(problem)) from problem
+
+    async def _apply_to(
+        self, transactional_id: str, event: Event, known: StoredRecord, coordinator_epoch: int
+    ) -> Applied:
+        key = keys.transaction(transactional_id)
+        decision = decide(known.record, event)
+        if not isinstance(decision, Store):
+            return Applied(Ignore(), known, was_stored=False)
+        record, operations = self._operations(transactional_id, decision.record, coordinator_epoch)
+        written = await self._write(key, known.mod_revision, operations, None)
+        if isinstance(written, int):
+            return Applied(decision.then, StoredRecord(record, written), was_stored=True)
+        return Applied(Ignore(), _stored(key, written), was_stored=False)
 
     async def _apply(
         self,
@@ -181,7 +200,13 @@ class RecordDriver:
                 raise KafkaError(
                     ErrorCode.NOT_COORDINATOR, "another broker coordinates this transactional id"
                 )
-            if owner is None or (ABSENT if found is None else found.mod_revision) != mod_revision:
+            is_changed = (ABSENT if found is None else found.mod_revision) != mod_revision
+            if is_repeated and is_changed:
+                # It may have been stored, and more after it: another decision now could be about a later transaction.
+                raise StoreIndeterminateError(
+                    "a write has an unknown outcome, and the record is another one now"
+                )
+            if owner is None or is_changed:
                 return found
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafscale.errors import StoreUnavailableError
+from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
 from kafscale.formats.marker_record import decode_marker_record
 from kafscale.formats.topic_record import encode_coordinator_record
 from kafscale.formats.transaction_record import TransactionState, TransactionTopic
@@ -20,7 +20,7 @@ from kafscale.metadata.store import Compare, KeyValue, Operation, Put, Transacti
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.transactions import record_driver
 from kafscale.transactions.decisions import Refuse, Remove, Reply
-from kafscale.transactions.events import End, Expire, ProducerIdAndEpoch
+from kafscale.transactions.events import End, Expire, MarkersGone, MarkersStored, ProducerIdAndEpoch
 from kafscale.transactions.record_driver import RecordDriver, StoredRecord
 from kafscale.transactions.shard_owner import ShardOwner
 from kafscale.transactions.shared_writes import SharedWrites, Write
@@ -298,3 +298,49 @@ async def test_writes_of_one_owner_share_a_store_transaction() -> None:
     assert [one.succeeded for one in results] == [number % 3 != 2 for number in range(12)] + [True]
     assert all(one.found[1] is not None for one in results if not one.succeeded)
     await shared.close()
+
+
+@pytest.mark.parametrize("event", [MarkersGone(now_ms=NOW), MarkersStored()])
+async def test_end_of_markers_of_one_transaction_does_not_end_the_next(
+    store: CountingStore, event: MarkersGone | MarkersStored
+) -> None:
+    """A coordinator that was paused completes what it knew; meanwhile the next transaction was decided.
+
+    Completed without its markers, a third one could begin, whose records the late markers would end.
+    """
+    decided = replace(
+        ONGOING, state=TransactionState.PREPARE_ABORT, markers_stored=isinstance(event, MarkersGone)
+    )
+    known = StoredRecord(decided, await put_record(store, ID, decided))
+    later = replace(decided, state=TransactionState.PREPARE_COMMIT, updated_ms=NOW + 5)
+    await put_record(store, ID, later)
+    applied = await driver_over(store).apply(ID, event, known, only_to_known=True)
+    assert not applied.was_stored
+    assert applied.after.record == await read_record(store, ID) == later
+
+
+async def test_a_repeated_decision_is_not_made_on_a_later_transaction() -> None:
+    """Its first attempt was stored and not answered; the client went on by itself, in the same epoch (TV1)."""
+
+    class Lost(MemoryStore):
+        lost = False
+
+        async def transact(
+            self, compares: Sequence[Compare], operations: Sequence[Operation]
+        ) -> TransactionResult:
+            result = await super().transact(compares, operations)
+            if operations and not self.lost:
+                self.lost = True
+                await put_record(self, ID, next_one)
+                raise StoreIndeterminateError("no answer")
+            return result
+
+    store = Lost()
+    store.lost = True
+    known = StoredRecord(ONGOING, await put_record(store, ID, ONGOING))
+    store.lost = False
+    next_one = replace(ONGOING, started_ms=NOW + 5, updated_ms=NOW + 5)
+    with pytest.raises(KafkaError) as refused:
+        await driver_over(store).apply(ID, end(version=1), known)
+    assert refused.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await read_record(store, ID) == next_one
