@@ -10,6 +10,7 @@ import pytest
 from kafscale.errors import StoreIndeterminateError
 from kafscale.formats.marker_record import MarkerRecord, encode_marker_record
 from kafscale.formats.partition_transactions import AbortedTransaction, OpenTransaction
+from kafscale.log.leadership.events import Event
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import (
@@ -253,3 +254,17 @@ async def test_an_operator_ends_a_transaction(cluster: Cluster) -> None:
     assert refused.value.code is ErrorCode.INVALID_PRODUCER_EPOCH
     await markers.end_transaction(partition, EndOfTransaction(PRODUCER, 2, 0, is_commit=False))
     assert partition.record.transactions.aborted == (AbortedTransaction(PRODUCER, 0, 1, 2),)
+
+
+@cluster_scenario(flush_interval_ms=5)
+async def test_a_leader_that_resigns_writes_no_marker(cluster: Cluster) -> None:
+    """Its record may be stored as the last word already, and the next leader begin where the marker would be."""
+    (broker,) = await cluster.start(1)
+    await cluster.create_topic(TOPIC)
+    await open_transaction(broker, b"a")
+    partition = broker.partition(TOPIC)
+    broker.logs.apply(partition, Event.RESIGN)
+    await decide(cluster, broker, commit=True)
+    await cluster.settle()
+    assert partition.record.log_end_offset == 1
+    assert await cluster.metadata.get(KEY) is not None
