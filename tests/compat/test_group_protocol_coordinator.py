@@ -6,7 +6,7 @@ import pytest
 from kafka.protocol.metadata import MetadataRequest, MetadataResponse
 
 from tests.compat.conftest import Peer
-from tests.support.group_apis import GROUP_KEY, TRANSACTION_KEY, find_coordinator
+from tests.support.group_apis import GROUP_KEY, find_coordinator
 from tests.support.group_wire import NONE, RawGroup, raw_group
 from tests.support.topics import METADATA_VERSION, unique_name
 
@@ -57,11 +57,3 @@ def test_there_are_no_coordinators_of_other_kinds(group: RawGroup, version: int,
     assert (found.node_id, found.host, found.port) == NO_NODE
     # and the connection goes on
     assert find_coordinator(group.wire, [group.name], GROUP_KEY, version)[group.name].error_code == NONE
-
-
-@pytest.mark.usefixtures("only_kafscale")  # there are no transactions, and clients must not wait for them
-@pytest.mark.parametrize("version", range(1, 5))
-def test_a_transactional_id_is_refused_for_good(group: RawGroup, version: int) -> None:
-    found = find_coordinator(group.wire, ["transactional id"], TRANSACTION_KEY, version)["transactional id"]
-    assert found.error_code == TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (found.node_id, found.host, found.port) == NO_NODE

@@ -380,10 +380,3 @@ def test_kip_848_group_protocol_is_refused_clearly(java_groups: JavaGroups, new_
     assert "does not support the new CONSUMER group protocol" in member.wait_error(
         "UnsupportedVersionException"
     )
-
-
-@pytest.mark.usefixtures("only_kafscale")
-def test_transactions_are_refused_for_good(java_groups: JavaGroups) -> None:
-    with pytest.raises(JavaError) as refused:
-        java_groups.init_transactions({"transactional.id": "mine", "max.block.ms": 10_000})
-    assert refused.value.kind == "TransactionalIdAuthorizationException"

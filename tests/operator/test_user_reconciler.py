@@ -297,7 +297,8 @@ async def test_cluster_that_is_not_ready_is_waited_for(scene: Scene) -> None:
 
 async def test_emptied_store_is_not_written(scene: Scene) -> None:
     scene.kube.add_user("u", **EVERYTHING)
-    await scene.store.transact([], [Delete(keys.CLUSTER)])
+    everything = (await scene.store.range("")).items
+    await scene.store.transact([], [Delete(item.key) for item in everything])
     await scene.look()
     assert scene.kube.user_condition("u")[0] == "Pending"
     assert "emptied" in scene.kube.user_condition("u")[2]

@@ -20,7 +20,7 @@ from kafscale.protocol.types import Buffer
 
 BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.DESCRIBE_CONFIGS}
 
-WITHOUT = {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
+WITHOUT = {ApiKey.WRITE_TXN_MARKERS, ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE}
 """As in Kafka: a client is not throttled before it is known."""
 
 
