@@ -51,6 +51,15 @@ def logging_as_before() -> Iterator[None]:
     own.setLevel(levels[1])
 
 
+@pytest.fixture(autouse=True)
+def own_log_level() -> Iterator[None]:
+    """A command that a test runs in this process leaves no level to the tests after it."""
+    own = logging.getLogger("kafscale")
+    level = own.level
+    yield
+    own.setLevel(level)
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--no-skips`."""
     parser.addoption("--no-skips", action="store_true", help="a skipped test fails the run")

@@ -131,7 +131,7 @@ async def test_an_event_that_is_refused_stops_nothing(caplog: pytest.LogCaptureF
         "kind": "ConfigMap",
         "metadata": {"name": "c", "namespace": "ns", "uid": "u"},
     }
-    caplog.set_level("INFO")
+    caplog.set_level("INFO", logger="kafscale")
     async with serving(lambda _: refusal(403, "Forbidden")) as (access, _), KubeClient(access) as kube:
         await kube.event(about, "PodsFail", "One is gone.", warning=True)
     assert "PodsFail One is gone." in caplog.text

@@ -50,7 +50,7 @@ async def test_gap_between_segments_is_logged(
     """Where a consumer misses records, this tells whether its broker has passed them."""
     segments = small_segments(4)
     del segments[1:3]
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="kafscale")
     async with reading(segments) as (log, _, made):
         assert made.partition.record.log_end_offset == 16
         made.partition.record = dataclasses.replace(made.partition.record, log_start_offset=log_start_offset)
