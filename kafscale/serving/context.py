@@ -36,10 +36,10 @@ from kafscale.serving.request_throttle import RequestThrottle
 from kafscale.serving.request_times import RequestTimes
 from kafscale.serving.sequence_error_check import SequenceErrorCheck
 from kafscale.serving.stale_view import StaleView
-from kafscale.serving.transaction_batches import TransactionCheck
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
 from kafscale.transactions.coordinator import TransactionCoordinator
+from kafscale.transactions.participation import Participation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class Broker:
     gap_guard: ProducerGapGuard
     record_deletion: RecordDeletion
     markers: Markers
-    participation: TransactionCheck
+    participation: Participation
     groups: GroupCoordinator
     transactions: TransactionCoordinator
     object_store_health: ObjectStoreHealth

@@ -6,13 +6,14 @@ the log, the transaction cannot end without a marker there, and later batches ne
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.transactions.verifications import Verification, Verifications
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.record_batch import BatchHeader
+from kafscale.transactions.participation import Participation
 
 FIRST_VERSION_WITH_ADDING: Final = 12
 """Of Produce: the leader adds the partition to the transaction (KIP-890, part 2)."""
@@ -38,23 +39,6 @@ _OF_ONE_PARTITION: Final = frozenset(
 )
 
 TopicPartition = tuple[str, int]
-
-
-class TransactionCheck(Protocol):
-    """See `kafscale.transactions.participation.Participation`."""
-
-    async def check(
-        self,
-        transactional_id: str,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        partitions: Sequence[TopicPartition] = (),
-        group_id: str | None = None,
-        adds: bool,
-        knows_abortable: bool = False,
-    ) -> None:
-        """Return if all of it is in the producer's ongoing transaction, or, if `adds`, is from now on."""
 
 
 @dataclass(slots=True)
@@ -95,7 +79,7 @@ def check_transactional(header: BatchHeader, transactional_id: str | None, may_w
 
 
 async def verify(
-    check: TransactionCheck,
+    participation: Participation,
     verifications: Verifications,
     transactional_id: str,
     version: int,
@@ -106,33 +90,33 @@ async def verify(
     Asks again where a marker was handled meanwhile: with TV2 a client begins its next transaction while the marker
     of the one before is still awaited, and the answer is about the next one.
     """
-    await _ask(check, transactional_id, version, batches)
+    await _ask(participation, transactional_id, version, batches)
     for _ in range(_QUESTIONS_AFTER_MARKERS):
         again = [one for one in batches if one.refusal is None and not one.verification.is_valid]
         for one in again:
             place = one.verification.place
             verifications.end(one.verification)
             one.verification = verifications.begin(*place)
-        await _ask(check, transactional_id, version, again)
+        await _ask(participation, transactional_id, version, again)
 
 
 async def _ask(
-    check: TransactionCheck, transactional_id: str, version: int, batches: Sequence[TransactionalBatch]
+    participation: Participation, transactional_id: str, version: int, batches: Sequence[TransactionalBatch]
 ) -> None:
     by_producer: dict[tuple[int, int], list[TransactionalBatch]] = {}
     for one in batches:
         by_producer.setdefault((one.header.producer_id, one.header.producer_epoch), []).append(one)
     for of_producer in by_producer.values():
-        await _verify(check, transactional_id, version, of_producer)
+        await _verify(participation, transactional_id, version, of_producer)
 
 
 async def _verify(
-    check: TransactionCheck, transactional_id: str, version: int, asked: Sequence[TransactionalBatch]
+    participation: Participation, transactional_id: str, version: int, asked: Sequence[TransactionalBatch]
 ) -> None:
     """Ask for all partitions at once, and if they are refused for each alone: it may be because of one of them."""
     header = asked[0].header
     try:
-        await check.check(
+        await participation.check(
             transactional_id,
             header.producer_id,
             header.producer_epoch,
@@ -143,7 +127,7 @@ async def _verify(
     except KafkaError as problem:
         if len(asked) > 1 and problem.code in _OF_ONE_PARTITION:
             for one in asked:
-                await _verify(check, transactional_id, version, [one])
+                await _verify(participation, transactional_id, version, [one])
         else:
             code, message = _code_for_producer(problem.code, version), problem.message
             for one in asked:
