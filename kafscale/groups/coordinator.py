@@ -26,7 +26,7 @@ from kafscale.groups.offsets import (
     read_offsets,
     read_pending,
 )
-from kafscale.groups.participation import NoTransactions, Participation
+from kafscale.groups.participation import Participation
 from kafscale.groups.request_limits import check_group_id, check_named, check_protocols, check_texts
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
@@ -60,16 +60,14 @@ class GroupCoordinator:
         settings: Settings,
         metrics: GroupMetrics,
         now_ms: Callable[[], int],
-        participation: Participation | None = None,
+        participation: Participation,
     ) -> None:
         self._shards = shards
         self._store = store
         self._settings = settings
         self._now_ms = now_ms
         self._commits = OffsetCommits(shards, store, view, metrics, now_ms)
-        self._transactional = TransactionalCommits(
-            shards, store, participation or NoTransactions(), metrics, now_ms
-        )
+        self._transactional = TransactionalCommits(shards, store, participation, metrics, now_ms)
 
     def _member_group(self, group_id: str) -> RunningGroup | None:
         check_named(group_id)

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 class GroupService:
     """The coordinator, its group shards, the expiry of offsets, the lag. `lease` returns the broker's lease.
 
-    `lag` is None if it is switched off. `participation`: None on a broker without transactions.
+    `lag` is None if it is switched off.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class GroupService:
         settings: Settings,
         metrics: Metrics,
         now_ms: Callable[[], int],
-        participation: Participation | None = None,
+        participation: Participation,
     ) -> None:
         coordination = Coordination(store, settings.broker_id, lease)
         failures = metrics.background_failures

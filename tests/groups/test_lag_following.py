@@ -24,6 +24,7 @@ from kafscale.metadata.store import Compare, Operation, Put, Snapshot, Transacti
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
+from tests.groups.no_transactions import NoTransactions
 from tests.support.in_process_broker import until
 from tests.support.owners import end_leases
 
@@ -76,7 +77,9 @@ class Coordinating:
         self.shards = GroupShards(
             store, Coordination(store, 0, lambda: lease), settings, metrics, lambda: NOW_MS, self.lag
         )
-        self.coordinator = GroupCoordinator(self.shards, store, view, settings, metrics, lambda: NOW_MS)
+        self.coordinator = GroupCoordinator(
+            self.shards, store, view, settings, metrics, lambda: NOW_MS, NoTransactions()
+        )
         self.expiry = OffsetExpiry(self.shards, store, view, settings, lambda: NOW_MS)
 
     async def commit(self, group_id: str, *offsets: int, expire_ms: int | None = LATER_MS) -> None:

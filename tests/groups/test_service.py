@@ -20,6 +20,7 @@ from kafscale.metadata.store import Put, Snapshot
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.coordination import SETTINGS, TOPIC, committed, now_ms, refused
+from tests.groups.no_transactions import NoTransactions
 from tests.support.virtual_time import run_virtually
 
 TTL_SEC = 10
@@ -58,6 +59,7 @@ class GroupBroker:
             replace(SETTINGS, broker_id=broker_id),
             Metrics(),
             now_ms,
+            NoTransactions(),
         )
         self._store = store
         self._tasks: list[asyncio.Task[None]] = []

@@ -22,6 +22,7 @@ from kafscale.metadata.store import MetadataStore, Put, TransactionResult
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
+from tests.groups.no_transactions import NoTransactions
 from tests.sim.unreliable import Network, UnreliableMetadata
 from tests.support.owners import end_leases
 
@@ -90,7 +91,9 @@ class World:
         await self.store.transact([], [Put(keys.topic(TOPIC), encode_topic_record(topic))])
         view = ClusterView("sim")
         view.apply(keys.TOPICS, await self.store.range(keys.TOPICS))
-        self.coordinators.append(GroupCoordinator(shards, self.faulty, view, SETTINGS, metrics, self.now_ms))
+        self.coordinators.append(
+            GroupCoordinator(shards, self.faulty, view, SETTINGS, metrics, self.now_ms, NoTransactions())
+        )
         self.shards.append(shards)
 
     def coordinator(self) -> GroupCoordinator:
