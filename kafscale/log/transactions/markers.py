@@ -134,9 +134,8 @@ class Markers:
         if (place, producer_id) in self._deleting or partition.log is not log:
             return True
         if not partition.leadership.rights.appends:
-            return (
-                True  # It is being handed over, perhaps with all that it has: the next leader finds the key.
-            )
+            # It is being handed over, perhaps with all that it has: the next leader finds the key.
+            return True
         try:
             marker = decode_marker_record(found.key, found.value)
         except CorruptDataError as problem:
