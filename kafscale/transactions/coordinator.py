@@ -13,6 +13,7 @@ from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import Settings, variable_of
 from kafscale.tasks.in_turns import in_turns
+from kafscale.transactions.awaited_ends import AwaitedEnds
 from kafscale.transactions.coordinated_shard import CoordinatedShard
 from kafscale.transactions.decisions import Refuse, Reply
 from kafscale.transactions.events import Add, End, Event, InitProducer, ProducerIdAndEpoch
@@ -54,8 +55,10 @@ class TransactionCoordinator:
         settings: Settings,
         metrics: TransactionMetrics,
         now_ms: Callable[[], int],
+        ends: AwaitedEnds,
     ) -> None:
         self._shards = shards
+        self._ends = ends
         self._driver = driver
         self._view = view
         self._settings = settings
@@ -112,15 +115,23 @@ class TransactionCoordinator:
         check_transactional_id(transactional_id)
         shard = self._shards.shard(transactional_id)
         topics = transaction_topics(self._view, partitions)
+        shard = await self._begin(shard, transactional_id)
         event = Add(now_ms=self._now_ms(), producer=producer, transaction_version=_TV1, topics=topics)
         _answered(await self._apply(shard, transactional_id, event, shard.owner))
 
     async def add_group(self, transactional_id: str, producer: ProducerIdAndEpoch, group_id: str) -> None:
         """AddOffsetsToTxn. Raises as `add_partitions`, without UNKNOWN_TOPIC_OR_PARTITION."""
         check_transactional_id(transactional_id)
-        shard = self._shards.shard(transactional_id)
+        shard = await self._begin(self._shards.shard(transactional_id), transactional_id)
         event = Add(now_ms=self._now_ms(), producer=producer, transaction_version=_TV1, groups=(group_id,))
         _answered(await self._apply(shard, transactional_id, event, shard.owner))
+
+    async def _begin(self, shard: CoordinatedShard, transactional_id: str) -> CoordinatedShard:
+        """Wait for the end of the transaction before; returns the shard of now. Raises NOT_COORDINATOR."""
+        if not self._ends.is_ending(transactional_id):
+            return shard
+        await self._ends.ended(transactional_id, self._ends.deadline())
+        return self._shards.shard(transactional_id)
 
     async def end(
         self, transactional_id: str, producer: ProducerIdAndEpoch, *, commit: bool, transaction_version: int

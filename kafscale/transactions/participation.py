@@ -13,6 +13,7 @@ from kafscale.cluster.view import ClusterView
 from kafscale.formats.transaction_record import TransactionTopic
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.transactions.awaited_ends import AwaitedEnds
 from kafscale.transactions.decisions import Refuse
 from kafscale.transactions.epochs import TV2
 from kafscale.transactions.events import Add, ProducerIdAndEpoch, Verify
@@ -20,13 +21,12 @@ from kafscale.transactions.record_driver import RecordDriver, StoredRecord
 
 TopicPartition = tuple[str, int]
 
-WAIT_SEC: Final = 0.1
-"""How long an addition waits here for the transaction before it; after that the client asks again.
+_FIRST_POLL_SEC: Final = 0.02
+_LONGEST_POLL_SEC: Final = 0.1
+"""Between two looks at a record that another broker coordinates.
 
-As Kafka's add.partitions.to.txn.retry.backoff.max.ms.
+As Kafka's add.partitions.to.txn.retry.backoff.ms and its maximum.
 """
-
-_POLL_SEC: Final = 0.02
 
 
 def transaction_topics(
@@ -64,12 +64,14 @@ class Participation:
         driver: RecordDriver,
         view: ClusterView,
         now_ms: Callable[[], int],
+        ends: AwaitedEnds,
         known: Callable[[str], StoredRecord | None] = lambda transactional_id: None,
         remember: Callable[[str, StoredRecord], None] = lambda transactional_id, stored: None,
     ) -> None:
         self._driver = driver
         self._view = view
         self._now_ms = now_ms
+        self._ends = ends
         self._known = known
         self._remember = remember
 
@@ -113,8 +115,10 @@ class Participation:
         groups: tuple[str, ...],
     ) -> Refuse | None:
         loop = asyncio.get_running_loop()
-        until = loop.time() + WAIT_SEC
+        deadline = self._ends.deadline()
+        poll_sec = _FIRST_POLL_SEC
         while True:
+            await self._ends.ended(transactional_id, deadline)
             event = Add(
                 now_ms=self._now_ms(),
                 producer=producer,
@@ -124,9 +128,12 @@ class Participation:
             )
             refusal = await self._ask(transactional_id, event)
             is_early = refusal is not None and refusal.code is ErrorCode.CONCURRENT_TRANSACTIONS
-            if not is_early or loop.time() >= until:
+            if not is_early or loop.time() >= deadline:
                 return refusal
-            await asyncio.sleep(_POLL_SEC)
+            if not self._ends.is_ending(transactional_id):
+                # Another broker coordinates it: nothing here says when it is complete.
+                await asyncio.sleep(poll_sec)
+                poll_sec = min(2 * poll_sec, _LONGEST_POLL_SEC)
 
     async def _ask(self, transactional_id: str, event: Add | Verify) -> Refuse | None:
         applied = await self._driver.apply(transactional_id, event, self._known(transactional_id))

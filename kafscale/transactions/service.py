@@ -14,6 +14,7 @@ from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.ops.metrics import Metrics
 from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
+from kafscale.transactions.awaited_ends import AwaitedEnds
 from kafscale.transactions.awaited_markers import PREFIXES, AwaitedMarkers
 from kafscale.transactions.completer import Completer
 from kafscale.transactions.coordinated_shard import CoordinatedShard
@@ -53,11 +54,12 @@ class TransactionService:
             store,
             view,
             settings.broker_id,
-            lambda shard, transactional_id: self._completer.record_changed(shard, transactional_id),
+            self._record_changed,
             self._shard_loaded,
             failures,
             now_ms,
         )
+        ends = self._ends = AwaitedEnds(self._shards.known)
         self._completer = Completer(
             store,
             self._writes,
@@ -82,10 +84,10 @@ class TransactionService:
         )
         self._tasks = TaskOwner()
         self.participation = Participation(
-            self._driver, view, now_ms, self._shards.known, self._shards.remember
+            self._driver, view, now_ms, ends, self._shards.known, self._shards.remember
         )
         self.coordinator = TransactionCoordinator(
-            self._shards, self._driver, view, settings, metrics.transactions, now_ms
+            self._shards, self._driver, view, settings, metrics.transactions, now_ms, ends
         )
         self._register_gauges(metrics)
 
@@ -96,6 +98,10 @@ class TransactionService:
         self._shards.start()
         self._upkeep.start()
         await self._shards.loaded()
+
+    def _record_changed(self, shard: CoordinatedShard, transactional_id: str) -> None:
+        self._completer.record_changed(shard, transactional_id)
+        self._ends.record_changed(transactional_id)
 
     async def _follow(self, prefix: str) -> None:
         while True:

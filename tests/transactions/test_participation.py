@@ -9,7 +9,7 @@ from kafscale.formats.transaction_record import TransactionRecord, TransactionSt
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import KeyValue
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.transactions import participation as participation_module
+from kafscale.transactions.awaited_ends import AwaitedEnds
 from kafscale.transactions.participation import Participation
 from tests.support.waiting import PATIENCE_SEC
 from tests.transactions.stores import driver_over, put_record, read_record, view_with
@@ -29,7 +29,7 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def participation(store: MemoryStore) -> Participation:
-    return Participation(driver_over(store), view_with(), lambda: NOW)
+    return Participation(driver_over(store), view_with(), lambda: NOW, AwaitedEnds(lambda _: None, 0.05))
 
 
 async def refusal(
@@ -124,9 +124,7 @@ async def test_leaders_that_add_at_once_are_all_in_it(
     assert list(record.partitions()) == [("orders", 0), ("orders", 1), ("orders", 2)]
 
 
-async def test_an_addition_waits_a_moment_for_the_transaction_before(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_an_addition_waits_a_moment_for_the_transaction_before() -> None:
     asked = asyncio.Event()
 
     class Observed(MemoryStore):
@@ -134,10 +132,10 @@ async def test_an_addition_waits_a_moment_for_the_transaction_before(
             asked.set()
             return await super().get(key)
 
-    monkeypatch.setattr(participation_module, "WAIT_SEC", PATIENCE_SEC)
     store = Observed()
     await put_record(store, ID, ABORTING)
-    patient = Participation(driver_over(store), view_with(), lambda: NOW)
+    ends = AwaitedEnds(lambda _: None, PATIENCE_SEC)
+    patient = Participation(driver_over(store), view_with(), lambda: NOW, ends)
     waiting = asyncio.create_task(refusal(patient, NOT_IN_IT, adds=True))
     await asked.wait()
     await put_record(store, ID, replace(EMPTY, state=TransactionState.COMPLETE_ABORT))
