@@ -237,7 +237,10 @@ class BrokerProcess:
                 await serving.logs.drain()
         except TimeoutError:
             drained = False
-            logger.error("stopping without having flushed everything; what is left was not acknowledged")
+            logger.error(
+                "stopping without having flushed everything; what is left was not acknowledged",
+                extra=serving.logs.unfinished(),
+            )
         serving.logs.end_waiting()
         await basics.listener.close()
         serving.sasl.close()

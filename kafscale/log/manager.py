@@ -369,6 +369,10 @@ class LogManager:
         """Publish everything that is buffered; returns when all of it is."""
         await self.flusher.drain()
 
+    def unfinished(self) -> dict[str, object]:
+        """What keeps `drain` from returning, for the log."""
+        return self.flusher.unfinished()
+
     def end_waiting(self) -> None:
         """Notify all listeners that no more records will come."""
         for partition in (*self.partitions(), *self._followed):

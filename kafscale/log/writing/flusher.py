@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 SLICES_PER_TURN = 200
 _IDLE_STEP_SEC = 0.005
+_SHOWN = 5
 MOST_SLICES = 20_000
 """Of one entry. Partitions beyond are in the next one."""
 
@@ -356,6 +357,25 @@ class Flusher:
         self._consider()
         while self._waiting or self._flushes or self._room_makers:
             await self._step()
+
+    def unfinished(self) -> dict[str, object]:
+        """What keeps `drain` from returning, for the log: a few of each."""
+        entries = [
+            f"{journal.journal_id}/{sequence} of {len(taken)} partitions"
+            for (journal, sequence), taken in self._in_flight.items()
+        ]
+        waiting = [
+            f"{partition.id} (may seal: {log is not None and log.may_seal}, in flight: "
+            f"{0 if log is None else log.in_flight_count}, led: {partition.is_led})"
+            for partition in self._waiting
+            for log in (partition.log,)
+        ]
+        return {
+            "flushes": len(self._flushes),
+            "entries_in_flight": entries[:_SHOWN],
+            "waiting": waiting[:_SHOWN],
+            "making_room": [task.get_name() for task in self._room_makers.tasks][:_SHOWN],
+        }
 
     async def close(self) -> None:
         """Cancel what is in flight: its outcome is not known."""
