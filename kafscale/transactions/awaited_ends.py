@@ -1,8 +1,8 @@
 """Requests that are too early: they wait here until the transaction before is complete.
 
-A decided transaction takes as long as its markers, some ten milliseconds. A client that is told
-CONCURRENT_TRANSACTIONS instead asks again and again, and each question costs a read of the metadata store: many of
-them together would take the time that the markers need.
+A decided transaction takes as long as its markers, some ten milliseconds. If the client got CONCURRENT_TRANSACTIONS
+instead, it would ask again and again, and each question costs a read of the metadata store: many of them together
+would take the time that the markers need.
 """
 
 import asyncio

@@ -332,8 +332,12 @@ class Flusher:
         return True
 
     async def _step(self) -> None:
-        """Wait until a flush or a making of room that is in progress now has ended."""
-        tasks = [*self._flushes.tasks, *self._room_makers.tasks]
+        """Wait until another flush or making of room that is in progress now has ended."""
+        tasks = [
+            task
+            for task in (*self._flushes.tasks, *self._room_makers.tasks)
+            if task is not asyncio.current_task()
+        ]
         if tasks:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         # Without one it depends on others, such as a claim: not a reason to keep the loop busy.

@@ -1,11 +1,12 @@
 """Flushes: when buffers become segments."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from kafscale.clocks import SYSTEM, Clocks
+from kafscale.log.partition_log import PartitionLog
 from kafscale.log.writing import flush_pacer
 from kafscale.log.writing.flush_pacer import FlushPacer
 from tests.support import wire
@@ -146,6 +147,25 @@ async def test_closing_ends_what_is_in_flight_and_begins_nothing() -> None:
             assert hold.waiting == 0
             await until(draining.done, "there is nothing to wait for")
         assert len(await broker.objects.keys("*.entry")) == 0
+
+
+@on_uvloop
+async def test_who_waits_for_room_does_not_wait_for_itself() -> None:
+    """Once no flush was left, it did: the broker's end waited for it, and its partition was never flushed again."""
+
+    class InFlight:
+        in_flight_count = 1
+
+    async with in_process_broker() as broker:
+        flusher = broker.process.serving.logs.flusher
+        partition = broker.partition(await broker.create_topic())
+        assert partition.log is None
+        # An entry whose outcome is not known: it is in flight until the log is closed.
+        partition.log = log = cast(PartitionLog, InFlight())
+        flusher._wait_for_room(partition, log)
+        await asyncio.sleep(0)
+        partition.log = None
+        await until(lambda: not flusher._room_makers, "nothing is left to wait for")
 
 
 @pytest.mark.parametrize("set_by_ms", [-AN_HOUR_MS, AN_HOUR_MS, -300_000 * AN_HOUR_MS])
