@@ -23,7 +23,7 @@ from kafscale.log.life.slice_segments import PacedSegments, SliceSegments, is_la
 from kafscale.log.life.source_reads import MissingSourceError
 from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
-from kafscale.log.partition_log import PartitionLog
+from kafscale.log.partition_log import MOST_RECORD_SEGMENTS, PartitionLog
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.record_writer import FencedError, open_log
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_AT_ONCE = 16
 FULL_BYTES = 192 * 1024 * 1024
+MANY_REFERENCES = MOST_RECORD_SEGMENTS // 4
+"""With so many in its record a partition is looked at soon."""
 """Of one partition: more than half of what merging makes, so that the segment is not written again."""
 _LOOKS_PER_TURN = 200
 _FIRST_RETRY_SEC = 0.25
@@ -101,11 +103,20 @@ class Sealer:
             self._there_is_much.set()
         elif self._published_bytes >= self._memory_bytes:
             self._there_is_much.set()
+        log = partition.log
+        if log is not None and len(log.record.segments) == MANY_REFERENCES:
+            self._there_is_much.set()
 
     def claimed(self, partition: Partition) -> None:
-        """The partition is led from now on; a leader before may have left slices."""
-        if unsealed(partition.record.segments):
+        """The partition is led from now on; a leader before may have left slices.
+
+        Leaders that change more often than this looks may leave more and more, until the record is full.
+        """
+        slices = unsealed(partition.record.segments)
+        if slices:
             self._behind.setdefault(partition, self._now_ms())
+        if len(slices) >= MANY_REFERENCES:
+            self._there_is_much.set()
 
     async def run(self) -> None:
         """Store and seal until cancelled."""

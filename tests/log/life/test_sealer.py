@@ -12,6 +12,7 @@ from kafscale.formats.journal_keys import is_unsealed_key
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.log import partition_log
 from kafscale.log.life import pace, seal_planner, segment_life, slice_segments
+from kafscale.log.life import sealer as sealer_module
 from kafscale.log.life.sealer import Sealer
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
@@ -484,3 +485,21 @@ async def test_without_room_a_producer_waits_for_the_store(cluster: Cluster) -> 
         await asyncio.sleep(0.2)
         assert not told.done()
         assert await told == 4
+
+
+@cluster_scenario()
+async def test_many_slices_of_leaders_before_are_looked_at_soon(cluster: Cluster) -> None:
+    """Leaders that changed within their intervals left so many that the record was full: then nothing was flushed."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sealer_module, "MANY_REFERENCES", 4)
+        first, second = await cluster.start(0, 1)
+        await cluster.create_topic(TOPIC, 1)
+        (leader,) = (one for one in (first, second) if one.led())
+        other = second if leader is first else first
+        for _ in range(5):
+            await leader.produce(TOPIC, 0, SMALL)
+        assert sealer(leader)._there_is_much.is_set(), "its own, too"
+        await leader.kill()
+        await asyncio.sleep(2 * TTL_SEC)
+        assert other.led()
+        assert sealer(other)._there_is_much.is_set()
