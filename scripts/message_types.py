@@ -27,7 +27,7 @@ _TYPES: Final = {
 _BASES: Final = ("Request", "Response", "Struct")
 
 _HEAD: Final = '''\
-"""Written by `python -m scripts.generate_docs`, from kafka-python's schemas."""
+"""Written by `python -m scripts.generate_docs`, from the schemas of the messages."""
 
 from collections.abc import Set
 from typing import ClassVar, dataclass_transform
@@ -65,9 +65,11 @@ def _class(message_class: Any, name: str, base: str) -> Iterator[str]:
         yield f"class {name}({base}): ..."
         return
     yield f"class {name}({base}):"
+    shared: set[str] = set()
     for field in fields:
         struct = field.array_of if field.is_array() else field
-        if struct.is_struct():
+        if struct.is_struct() and struct.data_class.__name__ not in shared:
+            shared.add(struct.data_class.__name__)
             for line in _class(struct.data_class, struct.data_class.__name__, "Struct"):
                 yield f"    {line}" if line else line
             yield ""

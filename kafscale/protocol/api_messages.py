@@ -1,4 +1,4 @@
-"""The messages that handlers take and give: kafka-python's classes, under types of our own.
+"""The messages that handlers take and give: kafka-python's classes, and those it lacks, under types of our own.
 
 `api_messages.pyi` says which fields each class has, as `request_decoder` fills them and the encoder takes them;
 `python -m scripts.generate_docs` writes it from kafka-python's schemas (decision 0059). Metadata and DescribeConfigs
@@ -114,6 +114,13 @@ from kafka.protocol.sasl import (
     SaslHandshakeResponse,
 )
 
+from kafscale.protocol.consumer_group_messages import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+
 Struct = DataContainer
 """A struct of fields: a message or a part of one. A field that is not given has its schema's default."""
 
@@ -137,6 +144,10 @@ __all__ = [
     "AlterUserScramCredentialsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
     "CreateAclsRequest",
     "CreateAclsResponse",
     "CreatePartitionsRequest",

@@ -1,4 +1,4 @@
-"""kafka-python's message classes by API key, and what their schemas say about versions."""
+"""Message classes by API key, kafka-python's and those that it lacks, and what their schemas say about versions."""
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
@@ -11,6 +11,8 @@ import kafka.protocol.producer
 import kafka.protocol.sasl
 from kafka.protocol.api_message import ApiMessage
 
+from kafscale.protocol import consumer_group_messages
+
 MessageClass = Any
 """A kafka-python `ApiMessage` class; the package has no type stubs."""
 
@@ -20,6 +22,7 @@ _MODULES = (
     kafka.protocol.metadata,
     kafka.protocol.producer,
     kafka.protocol.sasl,
+    consumer_group_messages,
 )
 
 

@@ -27,8 +27,8 @@ from tests.protocol import oracle
 SERVED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.LIST_OFFSETS: (0, 7),
     ApiKey.METADATA: (0, 12),
-    ApiKey.OFFSET_COMMIT: (2, 8),
-    ApiKey.OFFSET_FETCH: (1, 8),
+    ApiKey.OFFSET_COMMIT: (2, 10),
+    ApiKey.OFFSET_FETCH: (1, 10),
     ApiKey.FIND_COORDINATOR: (0, 4),
     ApiKey.JOIN_GROUP: (0, 9),
     ApiKey.HEARTBEAT: (0, 4),
@@ -74,6 +74,8 @@ SERVED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.DESCRIBE_PRODUCERS: (0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: (0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: (0, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: (0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (0, 1),
 }
 """Lowest and highest version of the APIs that are or will be served by these codecs."""
 
@@ -280,7 +282,7 @@ def test_the_number_of_array_elements_is_limited_over_all_arrays() -> None:
 
 
 def test_api_or_version_without_a_codec_raises() -> None:
-    with pytest.raises(ValueError, match="no codec for API 68 version 0"):
-        decode_request(ApiKey.CONSUMER_GROUP_HEARTBEAT, 0, memoryview(b""))
+    with pytest.raises(ValueError, match="no codec for API 71 version 0"):
+        decode_request(ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, 0, memoryview(b""))
     with pytest.raises(ValueError, match="no codec for API 3 version 99"):
         decode_request(ApiKey.METADATA, 99, memoryview(b""))

@@ -72,7 +72,7 @@ def _text(problem: Exception) -> str:
 def _invalid(pattern: str, problem: str) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_REGULAR_EXPRESSION,
-        f"SubscribedTopicRegex '{quoted(pattern)}' is not a valid regular expression of RE2: {problem}.",
+        f"SubscribedTopicRegex `{quoted(pattern)}` is not a valid regular expression: {problem}.",
     )
 
 

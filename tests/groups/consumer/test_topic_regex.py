@@ -58,7 +58,7 @@ def test_an_illegal_expression_is_refused_by_name(pattern: str, problem: str) ->
     with pytest.raises(KafkaError) as refused:
         TopicRegex(pattern)
     assert refused.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
-    assert f"'{pattern}'" in refused.value.message
+    assert f"`{pattern}`" in refused.value.message
     assert problem in refused.value.message
 
 
