@@ -22,6 +22,12 @@ TRANSACTION_VERSION: Final = "transaction.version"
 From level 1 on journals and partition records have what those releases cannot read.
 """
 
+GROUP_VERSION: Final = "group.version"
+"""Kafka's feature (KIP-848): 0: classic groups only, 1: groups of the consumer protocol, too.
+
+Older releases cannot read what such groups store.
+"""
+
 LEGACY_LEVEL: Final = 1
 """Of `SEGMENT_FORMAT` while it is not finalized: index version 1, segments up to 2^31-1 bytes."""
 
@@ -33,13 +39,20 @@ MAX_LEGACY_SEGMENT_BYTES: Final = 2**31 - 1
 NO_TRANSACTIONS: Final = 0
 TRANSACTIONS_LEVEL: Final = 2
 
+CLASSIC_GROUPS: Final = 0
+CONSUMER_PROTOCOL_LEVEL: Final = 1
+
 SUPPORTED: Final[Mapping[str, FeatureRange]] = {
     SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LARGE_SEGMENTS_LEVEL),
     TRANSACTION_VERSION: FeatureRange(NO_TRANSACTIONS, TRANSACTIONS_LEVEL),
+    GROUP_VERSION: FeatureRange(CLASSIC_GROUPS, CONSUMER_PROTOCOL_LEVEL),
 }
 """The levels that this program supports, by feature; a broker registers with them."""
 
-NEW_CLUSTER: Final[Mapping[str, int]] = {TRANSACTION_VERSION: TRANSACTIONS_LEVEL}
+NEW_CLUSTER: Final[Mapping[str, int]] = {
+    TRANSACTION_VERSION: TRANSACTIONS_LEVEL,
+    GROUP_VERSION: CONSUMER_PROTOCOL_LEVEL,
+}
 """The levels that are finalized when a cluster begins."""
 
 FINALIZE_COMMAND: Final = (
@@ -53,6 +66,12 @@ FINALIZE_TRANSACTIONS_COMMAND: Final = (
     f"--feature {TRANSACTION_VERSION}={TRANSACTIONS_LEVEL}"
 )
 """The command that an operator runs once for transactions in a cluster that an older release began."""
+
+FINALIZE_GROUPS_COMMAND: Final = (
+    "kafka-features.sh --bootstrap-server HOST:PORT upgrade "
+    f"--feature {GROUP_VERSION}={CONSUMER_PROTOCOL_LEVEL}"
+)
+"""The command that an operator runs once for the consumer protocol in a cluster that an older release began."""
 
 _BEFORE_FEATURES: Final[Mapping[str, FeatureRange]] = {
     SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LEGACY_LEVEL)

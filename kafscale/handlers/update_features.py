@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
 MAX_UPDATES: Final = 100
-"""Features that one request may name: each is read from the metadata store. A cluster has two."""
+"""Features that one request may name: each is read from the metadata store. A cluster has three."""
 
 _FIRST_VERSION_WITH_UPGRADE_TYPE: Final = 1
 _LAST_VERSION_WITH_RESULTS: Final = 1

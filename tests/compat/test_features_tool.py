@@ -94,16 +94,18 @@ def test_upgrade_and_what_is_refused_after_it(features: FeaturesTool, own_broker
     assert features.described() == after
 
 
-def test_a_new_cluster_has_transactions(features: FeaturesTool) -> None:
-    row = features.described("transaction.version")
+@pytest.mark.parametrize(("feature", "level"), [("transaction.version", 2), ("group.version", 1)])
+def test_a_new_cluster_has_newest_levels(features: FeaturesTool, feature: str, level: int) -> None:
+    row = features.described(feature)
     del row["Epoch"]
     assert row == {
-        "Feature": "transaction.version",
+        "Feature": feature,
         "SupportedMinVersion": "0",
-        "SupportedMaxVersion": "2",
-        "FinalizedVersionLevel": "2",
+        "SupportedMaxVersion": f"{level}",
+        "FinalizedVersionLevel": f"{level}",
     }
-    assert "Level 2 is finalized" in features.refused("downgrade", "--feature", "transaction.version=1")
+    refusal = features.refused("downgrade", "--feature", f"{feature}={level - 1}")
+    assert f"Level {level} is finalized" in refusal
 
 
 def test_large_segment_error_names_the_helpful_command(

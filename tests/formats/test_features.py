@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, StartupError, UnknownFormatVersionError
 from kafscale.formats.features import (
+    GROUP_VERSION,
     LARGE_SEGMENTS_LEVEL,
     LEGACY_LEVEL,
     NEW_CLUSTER,
@@ -67,13 +68,14 @@ def test_what_a_broker_supports() -> None:
     assert supported_by(broker(another=FeatureRange(3, 4)), "another") == (3, 4)
 
 
-def test_transactions_begin_with_the_cluster_or_with_their_level() -> None:
-    assert level_before(TRANSACTION_VERSION) == 0
+@pytest.mark.parametrize("feature", [TRANSACTION_VERSION, GROUP_VERSION])
+def test_a_feature_begins_with_the_cluster_or_with_its_level(feature: str) -> None:
+    assert level_before(feature) == 0
     assert level_before(SEGMENT_FORMAT) == 1
     assert level_before("another") == 0
-    assert NEW_CLUSTER[TRANSACTION_VERSION] in SUPPORTED[TRANSACTION_VERSION]
+    assert NEW_CLUSTER[feature] == SUPPORTED[feature].max_level
     older = BrokerRecord(broker_id=1, host="h", port=1, features={SEGMENT_FORMAT: FeatureRange(1, 2)})
-    assert supported_by(older, TRANSACTION_VERSION) == (0, 0)
+    assert supported_by(older, feature) == (0, 0)
 
 
 @given(st.integers(-1, 6), st.integers(0, 5), st.integers(0, 5))

@@ -9,7 +9,7 @@ from kafka.protocol.admin import CreateTopicsResponse, UpdateFeaturesRequest, Up
 
 from kafscale.broker.process import EXIT_FAILED
 from kafscale.errors import StartupError
-from kafscale.formats.features import SEGMENT_FORMAT, TRANSACTION_VERSION, encode_level
+from kafscale.formats.features import GROUP_VERSION, SEGMENT_FORMAT, TRANSACTION_VERSION, encode_level
 from kafscale.formats.index import parse_index
 from kafscale.formats.object_keys import parse_segment_key, segment_key_of
 from kafscale.formats.topic_record import decode_broker_record
@@ -165,6 +165,7 @@ async def test_brokers_say_what_they_support() -> None:
         assert decode_broker_record(found.key, found.value).features == {
             SEGMENT_FORMAT: (1, 2),
             TRANSACTION_VERSION: (0, 2),
+            GROUP_VERSION: (0, 1),
         }
 
 

@@ -252,6 +252,17 @@ def join_group(t: Target) -> Any:
     )
 
 
+def consumer_heartbeat(t: Target) -> Any:
+    """A heartbeat that subscribes to the topic, of a member that the group does not have."""
+    return m.ConsumerGroupHeartbeatRequest(
+        group_id=TEAM,
+        member_id="x",
+        member_epoch=7,
+        rebalance_timeout_ms=-1,
+        subscribed_topic_names=[t.topic],
+    )
+
+
 def init_producer_id(transactional_id: str | None) -> Callable[[Target], Any]:
     return lambda t: m.InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=1000, producer_id=-1, producer_epoch=-1

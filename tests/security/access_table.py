@@ -19,6 +19,7 @@ from tests.security.access_requests import (
     add_partitions,
     alter_quotas,
     configs,
+    consumer_heartbeat,
     create_acls,
     create_partitions,
     create_topics,
@@ -56,7 +57,7 @@ NONE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, UNKNOWN_MEMBER, TOPIC_ALREADY_EXISTS 
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, TRANSACTION_DENIED = 29, 30, 31, 53
 INVALID_REQUEST, UNKNOWN_PRODUCER_MAPPING, LOG_DIR_NOT_FOUND, MEMBER_ID_REQUIRED = 42, 49, 57, 79
 CONCURRENT_TRANSACTIONS = 51
-ILLEGAL_SASL_STATE, RESOURCE_NOT_FOUND = 34, 91
+ILLEGAL_SASL_STATE, GROUP_ID_NOT_FOUND, RESOURCE_NOT_FOUND = 34, 69, 91
 LEFT_OUT: Final = -2
 """Stands for a resource that an answer does not have."""
 
@@ -285,6 +286,15 @@ TABLE: Final = (
     Row(api=ApiKey.LIST_GROUPS, version=4, make=lambda t: m.ListGroupsRequest(states_filter=[]),
         codes=listed(lambda reply: [group.group_id for group in reply.groups], TEAM),
         enough=lambda topic: [[(CLUSTER, CLUSTER_NAME, DESCRIBE)], [(GROUP, TEAM, DESCRIBE)]], denied=LEFT_OUT),
+    # The group exists, and speaks the classic protocol.
+    Row(api=ApiKey.CONSUMER_GROUP_HEARTBEAT, form="the group", version=1, make=consumer_heartbeat, codes=top,
+        enough=on_group(READ), given=topic_given(DESCRIBE), denied=GROUP_DENIED, allowed=(GROUP_ID_NOT_FOUND,)),
+    Row(api=ApiKey.CONSUMER_GROUP_HEARTBEAT, form="the topic", version=1, make=consumer_heartbeat, codes=top,
+        enough=on_topic(DESCRIBE), given=group_given(READ), denied=TOPIC_DENIED, allowed=(GROUP_ID_NOT_FOUND,),
+        names_topic=True),
+    Row(api=ApiKey.CONSUMER_GROUP_DESCRIBE, version=1,
+        make=lambda t: m.ConsumerGroupDescribeRequest(group_ids=[TEAM], include_authorized_operations=True),
+        codes=of_each("groups"), enough=on_group(DESCRIBE), denied=GROUP_DENIED, allowed=(GROUP_ID_NOT_FOUND,)),
     Row(api=ApiKey.API_VERSIONS, version=0, make=lambda t: m.ApiVersionsRequest(), codes=top,
         enough=lambda topic: [[]], denied=NONE),
     # Without SASL on the listener, both are in an illegal state for every client.

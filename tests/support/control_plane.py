@@ -29,6 +29,7 @@ from kafscale.objects.memory_store import MemoryStore as MemoryObjectStore
 from kafscale.objects.object_store import ObjectStore
 from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
+from kafscale.security.access import UNRESTRICTED, Access
 from kafscale.serving.context import Broker, ClientSoftware, RequestContext
 from kafscale.serving.encoded_topics import EncodedTopics
 from kafscale.serving.metadata_brokers import MetadataBrokers
@@ -236,9 +237,15 @@ async def put_segment(plane: ControlPlane, key: str) -> None:
     await plane.objects.put_if_absent(key, [b"bytes"])
 
 
-async def ask(plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any) -> Any:
+async def ask(
+    plane: ControlPlane,
+    handle: Callable[..., Any],
+    version: int,
+    message: Any,
+    access: Access = UNRESTRICTED,
+) -> Any:
     """The reply for a client of this version: request and reply go through the codec."""
-    reply_class, frame = await ask_for_frame(plane, handle, version, message)
+    reply_class, frame = await ask_for_frame(plane, handle, version, message, access)
     decoded = reply_class.decode(frame, version=version, header=True, framed=True)
     assert decoded.header.correlation_id == CORRELATION_ID
     return decoded
@@ -253,16 +260,25 @@ async def ask_with_bytes(
 
 
 async def ask_for_frame(
-    plane: ControlPlane, handle: Callable[..., Any], version: int, message: Any
+    plane: ControlPlane,
+    handle: Callable[..., Any],
+    version: int,
+    message: Any,
+    access: Access = UNRESTRICTED,
 ) -> tuple[Any, bytes]:
     """The class of the reply and its frame."""
     api_key = type(message).API_KEY
-    frame = await _frame_for(plane, handle, api_key, version, message.encode(version=version))
+    frame = await _frame_for(plane, handle, api_key, version, message.encode(version=version), access)
     return RESPONSE_CLASSES[api_key], frame
 
 
 async def _frame_for(
-    plane: ControlPlane, handle: Callable[..., Any], api_key: int, version: int, body: bytes
+    plane: ControlPlane,
+    handle: Callable[..., Any],
+    api_key: int,
+    version: int,
+    body: bytes,
+    access: Access = UNRESTRICTED,
 ) -> bytes:
     request = decode_request(api_key, version, memoryview(body))
     context = RequestContext(
@@ -271,6 +287,7 @@ async def _frame_for(
         client_id="test",
         client_host="127.0.0.1",
         software=ClientSoftware(),
+        access=access,
     )
     reply = handle(plane.broker, context, request)
     if asyncio.iscoroutine(reply):

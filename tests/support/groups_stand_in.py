@@ -43,6 +43,12 @@ class GroupsStandIn:
     async def leave(self, group_id: str, members: Any) -> Any:
         return self._call(group_id, members=members)
 
+    async def consumer_heartbeat(self, request: Any) -> Any:
+        return self._call(request.group_id, request=request)
+
+    def describe_consumer(self, group_id: str) -> Any:
+        return self._call(group_id)
+
     async def commit(self, group_id: str, **arguments: Any) -> Any:
         return self._call(group_id, **arguments)
 
