@@ -7,6 +7,7 @@ from typing import cast
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.groups.commits import OffsetCommits
+from kafscale.groups.consumer.requests import ConsumerHeartbeat, DescribedConsumerGroup, HeartbeatAnswer
 from kafscale.groups.effects import Decided, Joined, Left, Synced
 from kafscale.groups.events import (
     NO_MEMBER_ID,
@@ -230,6 +231,19 @@ class GroupCoordinator:
         event = Leave(now_ms=self._now_ms(), reply_id=reply_id, members=members)
         return cast(Left, await running.ask(event, reply_id))
 
+    async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatAnswer:
+        """ConsumerGroupHeartbeat. There are no groups of the consumer protocol yet."""
+        if self._member_group(request.group_id) is not None:
+            raise _not_a_consumer_group(request.group_id)
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_VERSION, "this broker has no groups of the consumer protocol yet"
+        )
+
+    def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe. Raises GROUP_ID_NOT_FOUND."""
+        self._shards.existing(group_id)
+        raise _not_a_consumer_group(group_id)
+
     # Offsets
 
     async def commit(
@@ -240,6 +254,7 @@ class GroupCoordinator:
         group_instance_id: str | None,
         generation: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
+        api_version: int = 8,
     ) -> ErrorCode:
         """OffsetCommit: NONE once every offset is durable. Creates the group, without members, if there is none.
 
@@ -289,7 +304,9 @@ class GroupCoordinator:
 
         return await self._transactional.commit(shard, group_id, committer, offsets, find_group)
 
-    async def fetch_offsets(self, group_id: str, *, require_stable: bool) -> GroupOffsets:
+    async def fetch_offsets(
+        self, group_id: str, *, require_stable: bool, member_id: str | None = None, member_epoch: int = -1
+    ) -> GroupOffsets:
         """OffsetFetch: every offset of the group; `require_stable` waits for commits in flight here.
 
         Every broker answers it: the store has all acknowledged commits, of any coordinator (decision 0037), and what
@@ -353,3 +370,7 @@ class GroupCoordinator:
         if error_code is ErrorCode.NONE:
             await self._shards.shard(group_id).delete_group(running)
         return error_code
+
+
+def _not_a_consumer_group(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} is not a consumer group.")
