@@ -239,9 +239,9 @@ ROUTES: Final = (
         topic(Operation.CREATE, _OR_CREATE),
         cluster(Operation.DESCRIBE, "for the authorized operations of the cluster"),
     ),
-    _cold(OffsetCommitRequest, 2, 8, offset_commit.handle, group(Operation.READ), topic(Operation.READ)),
+    _cold(OffsetCommitRequest, 2, 10, offset_commit.handle, group(Operation.READ), topic(Operation.READ)),
     _cold(
-        OffsetFetchRequest, 1, 8, offset_fetch.handle, group(Operation.DESCRIBE), topic(Operation.DESCRIBE)
+        OffsetFetchRequest, 1, 10, offset_fetch.handle, group(Operation.DESCRIBE), topic(Operation.DESCRIBE)
     ),
     _cold(
         FindCoordinatorRequest,

@@ -1,7 +1,8 @@
 """The common part of OffsetCommit and TxnOffsetCommit: the offsets that may be stored, and each one's outcome."""
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Container, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -24,6 +25,8 @@ _UNKNOWN: Final = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 _SETTLED: Final = (_UNKNOWN, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 # A view that lags behind lacks few topics; a client may name any number.
 _MAX_TOPICS_TO_ASK_FOR: Final = 1024
+
+_ANY_ID: Final[Mapping[str, uuid.UUID]] = {}
 
 Offsets = dict[tuple[str, int], CommittedOffset]
 
@@ -57,9 +60,19 @@ async def commit_each(
     commit: Commit,
     *,
     expire_timestamp_ms: int | None = None,
+    topic_ids: Mapping[str, uuid.UUID] = _ANY_ID,
 ) -> list[ErrorCode]:
-    """Store all legal offsets or none; returns the code of each partition. `hidden`: topics not to be read."""
+    """Store all legal offsets or none; returns the code of each partition. `hidden`: topics not to be read.
+
+    `topic_ids`: the ids that topics must have; another topic of the name is none.
+    """
     records, absent = await _topics(broker, topics, hidden)
+    records = [
+        None
+        if record is not None and topic_ids.get(record.name, record.topic_id) != record.topic_id
+        else record
+        for record in records
+    ]
     codes, offsets = await _sort_out(broker, topics, records, absent, hidden, expire_timestamp_ms)
     if not any(code not in _SETTLED for code in codes):
         return codes

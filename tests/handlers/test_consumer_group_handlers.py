@@ -16,11 +16,10 @@ from kafscale.groups.consumer.requests import (
 from kafscale.handlers import consumer_group_describe, consumer_group_heartbeat
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put
-from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import ConsumerGroupDescribeRequest, ConsumerGroupHeartbeatRequest
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.security.access import Unrestricted
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, control_plane
+from tests.support.denied_names import DeniedNames
 from tests.support.groups_stand_in import GroupsStandIn
 
 A, B = uuid.UUID(int=10), uuid.UUID(int=11)
@@ -41,21 +40,6 @@ async def plane() -> AsyncIterator[ControlPlane]:
         yield plane
 
 
-class Restricted(Unrestricted):
-    """May do everything but with the named resources."""
-
-    is_restricted = True  # type: ignore[misc]
-
-    def __init__(self, *denied: str) -> None:
-        super().__init__()
-        self._denied = denied
-
-    def allows(
-        self, operation: Operation, resource_type: ResourceType, name: str, *, quiet: bool = False
-    ) -> bool:
-        return name not in self._denied
-
-
 def request(**fields: Any) -> ConsumerGroupHeartbeatRequest:
     values: dict[str, Any] = {
         "group_id": "g",
@@ -73,7 +57,7 @@ def request(**fields: Any) -> ConsumerGroupHeartbeatRequest:
 
 
 async def beat(plane: ControlPlane, version: int = 1, *, denied: Collection[str] = (), **fields: Any) -> Any:
-    access = Restricted(*denied) if denied else Unrestricted()
+    access = DeniedNames(*denied)
     return await ask(plane, consumer_group_heartbeat.handle, version, request(**fields), access=access)
 
 
@@ -99,10 +83,15 @@ async def test_what_did_not_change_is_null(plane: ControlPlane) -> None:
     plane.groups.answer = HeartbeatAnswer(
         member_id="m", member_epoch=3, heartbeat_interval_ms=5000, assignment=None
     )
-    none = dict.fromkeys(
-        ("instance_id", "rack_id", "subscribed_topic_names", "server_assignor", "topic_partitions")
+    reply = await beat(
+        plane,
+        instance_id=None,
+        rack_id=None,
+        subscribed_topic_names=None,
+        server_assignor=None,
+        topic_partitions=None,
+        rebalance_timeout_ms=-1,
     )
-    reply = await beat(plane, **none, rebalance_timeout_ms=-1)
     asked = plane.groups.calls[0][1]["request"]
     assert (asked.instance_id, asked.rack_id, asked.subscribed_topic_names) == (None, None, None)
     assert (asked.server_assignor, asked.owned, asked.rebalance_timeout_ms) == (None, None, -1)
@@ -162,7 +151,7 @@ async def test_the_coordinator_learns_what_a_member_may_describe(plane: ControlP
 
 async def describe(plane: ControlPlane, *groups: str, version: int = 1, denied: Collection[str] = ()) -> Any:
     message = ConsumerGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=True)
-    access = Restricted(*denied) if denied else Unrestricted()
+    access = DeniedNames(*denied)
     return await ask(plane, consumer_group_describe.handle, version, message, access=access)
 
 

@@ -19,15 +19,20 @@ from kafscale.handlers import offset_commit, offset_delete, offset_fetch
 from kafscale.metadata import keys
 from kafscale.metadata.store import Put, Snapshot
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving import topic_ids
 from kafscale.settings.broker import Settings
 from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, control_plane
+from tests.support.denied_names import DeniedNames
 from tests.support.groups_stand_in import GroupsStandIn
 
 NOW_MS = 1_790_000_000_000
 METADATA_MAX = 8
 UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-COMMIT_VERSIONS = range(2, 9)
-FETCH_VERSIONS = range(1, 9)
+COMMIT_VERSIONS = range(2, 10)
+FETCH_VERSIONS = range(1, 10)
+"""Those in which topics have names."""
+
+NOBODY = {"member_id": None, "member_epoch": -1}
 
 
 @pytest.fixture
@@ -106,6 +111,7 @@ async def test_offsets_are_committed_together(plane: ControlPlane, version: int)
                     ("t", 2): committed(plane, 102, metadata="mine", leader_epoch=epoch),
                     ("t", 0): committed(plane, 100, leader_epoch=epoch),
                 },
+                "api_version": version,
             },
         )
     ]
@@ -272,6 +278,81 @@ async def test_other_requests_run_during_a_large_commit(plane: ControlPlane) -> 
     assert turns > 70
 
 
+# --- OffsetCommit by topic ids
+
+STRANGER = uuid.UUID(int=77)
+
+
+def topic_id_of(plane: ControlPlane, name: str = "t") -> uuid.UUID:
+    record = plane.view.topic(name)
+    assert record is not None
+    return record.topic_id
+
+
+def commit_by_id(*named: tuple[uuid.UUID, int]) -> OffsetCommitRequest:
+    request = commit_request(*[("", [(index, None)]) for _, index in named])
+    for topic, (topic_id, _) in zip(request.topics, named, strict=True):
+        topic.topic_id = topic_id
+    return request
+
+
+def codes_by_id(reply: Any) -> list[tuple[uuid.UUID, list[tuple[int, int]]]]:
+    return [
+        (topic.topic_id, [(one.partition_index, one.error_code) for one in topic.partitions])
+        for topic in reply.topics
+    ]
+
+
+@pytest.fixture
+def short_lag(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A view that is not waited for."""
+    monkeypatch.setattr(topic_ids, "VIEW_LAG_SEC", 0)
+
+
+@pytest.mark.usefixtures("short_lag")
+async def test_offsets_are_committed_by_topic_id(plane: ControlPlane) -> None:
+    known = topic_id_of(plane)
+    reply = await ask(plane, offset_commit.handle, 10, commit_by_id((known, 1), (STRANGER, 0), (known, 7)))
+    assert codes_by_id(reply) == [
+        (known, [(1, 0)]),
+        (STRANGER, [(0, ErrorCode.UNKNOWN_TOPIC_ID)]),
+        (known, [(7, UNKNOWN)]),
+    ]
+    ((_, arguments),) = plane.groups.calls
+    assert {key: one.topic_id for key, one in arguments["offsets"].items()} == {("t", 1): known}
+    assert (arguments["generation"], arguments["api_version"]) == (7, 10)
+
+
+async def test_a_refusal_names_topics_by_their_ids(plane: ControlPlane) -> None:
+    plane.groups.answer = ErrorCode.STALE_MEMBER_EPOCH
+    known = topic_id_of(plane)
+    reply = await ask(plane, offset_commit.handle, 10, commit_by_id((known, 0)))
+    assert codes_by_id(reply) == [(known, [(0, ErrorCode.STALE_MEMBER_EPOCH)])]
+
+
+async def test_an_offset_is_not_committed_to_another_topic_of_the_name(
+    plane: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the id and the name the topic was deleted and made again."""
+
+    async def names_of(broker: Any, topic_ids: Any) -> dict[uuid.UUID, str]:
+        return {STRANGER: "t"}
+
+    monkeypatch.setattr(offset_commit, "names_of", names_of)
+    reply = await ask(plane, offset_commit.handle, 10, commit_by_id((STRANGER, 0)))
+    assert codes_by_id(reply) == [(STRANGER, [(0, UNKNOWN)])]
+    assert plane.groups.calls == []
+
+
+async def test_a_commit_waits_for_a_view_that_lags(plane: ControlPlane) -> None:
+    topic_id = hide_topics(plane)
+    committing = asyncio.create_task(ask(plane, offset_commit.handle, 10, commit_by_id((topic_id, 0))))
+    await asyncio.sleep(0)
+    snapshot = await plane.store.range(keys.TOPICS)
+    plane.view.apply(keys.TOPICS, Snapshot(items=snapshot.items, revision=snapshot.revision))
+    assert codes_by_id(await committing) == [(topic_id, [(0, 0)])]
+
+
 # --- OffsetFetch
 
 FetchTopic = OffsetFetchRequest.OffsetFetchRequestTopic
@@ -337,7 +418,7 @@ async def test_committed_offsets_are_fetched(plane: ControlPlane, version: int) 
             ("absent", 0): (-1, -1, "", 0),
         },
     )
-    assert plane.groups.calls == [("g", {"require_stable": False})]
+    assert plane.groups.calls == [("g", {"require_stable": False} | NOBODY)]
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS[1:])
@@ -383,14 +464,14 @@ async def test_no_error_is_sent_that_some_clients_take_for_final(
         assert fetched(reply, version) == (ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, {})
 
 
-@pytest.mark.parametrize("version", [7, 8])
+@pytest.mark.parametrize("version", [7, 8, 9])
 async def test_stable_offsets(plane: ControlPlane, version: int) -> None:
     plane.groups.answer = {}
     await ask(plane, offset_fetch.handle, version, fetch_request(version, None, require_stable=True))
-    assert plane.groups.calls == [("g", {"require_stable": True})]
+    assert plane.groups.calls == [("g", {"require_stable": True} | NOBODY)]
 
 
-@pytest.mark.parametrize("version", [7, 8])
+@pytest.mark.parametrize("version", [7, 8, 9])
 @pytest.mark.parametrize("for_all", [True, False])
 async def test_partitions_with_pending_offsets(plane: ControlPlane, version: int, for_all: bool) -> None:
     """As in Kafka: an error beside no offset; and a request for all names no partition that has none."""
@@ -428,6 +509,91 @@ async def test_what_is_named_again_and_again_is_answered_once(plane: ControlPlan
     assert [group.group_id for group in reply.groups] == ["g", "h"]
     for group in reply.groups:
         assert [(topic.name, len(topic.partitions)) for topic in group.topics] == [("t", 1)]
+
+
+# --- OffsetFetch of members, and by topic ids
+
+
+def fetch_by_id(named: dict[uuid.UUID, list[int]] | None, **fields: Any) -> OffsetFetchRequest:
+    topics = None if named is None else [
+        GroupTopic(topic_id=topic_id, partition_indexes=indexes) for topic_id, indexes in named.items()
+    ]  # fmt: skip
+    return OffsetFetchRequest(groups=[FetchGroup(group_id="g", topics=topics)], **fields)
+
+
+def fetched_by_id(reply: Any) -> dict[tuple[uuid.UUID, int], tuple[int, int]]:
+    (group,) = reply.groups
+    assert group.error_code == 0
+    return {
+        (topic.topic_id, one.partition_index): (one.committed_offset, one.error_code)
+        for topic in group.topics
+        for one in topic.partitions
+    }
+
+
+@pytest.mark.parametrize("version", [9, 10])
+async def test_a_member_says_who_it_is(plane: ControlPlane, version: int) -> None:
+    plane.groups.refuse(ErrorCode.STALE_MEMBER_EPOCH)
+    group = FetchGroup(group_id="g", member_id="m", member_epoch=4, topics=None)
+    reply = await ask(plane, offset_fetch.handle, version, OffsetFetchRequest(groups=[group]))
+    assert reply.groups[0].error_code == ErrorCode.STALE_MEMBER_EPOCH
+    assert plane.groups.calls == [("g", {"require_stable": False, "member_id": "m", "member_epoch": 4})]
+
+
+@pytest.mark.usefixtures("short_lag")
+@pytest.mark.parametrize("is_hidden", [False, True])
+async def test_offsets_are_fetched_by_topic_id(plane: ControlPlane, is_hidden: bool) -> None:
+    known = topic_id_of(plane)
+    plane.groups.answer = GroupOffsets({("t", 0): committed(plane, 100)}, frozenset({("t", 2)}))
+    if is_hidden:  # The view lags behind; the offset says whose it is.
+        hide_topics(plane)
+    named = {known: [0, 1, 2], STRANGER: [0]}
+    reply = await ask(plane, offset_fetch.handle, 10, fetch_by_id(named, require_stable=True))
+    assert fetched_by_id(reply) == {
+        (known, 0): (100, 0),
+        (known, 1): (-1, 0),
+        (known, 2): (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT),
+        (STRANGER, 0): (-1, ErrorCode.UNKNOWN_TOPIC_ID),
+    }
+
+
+async def test_all_offsets_have_the_ids_of_their_topics(plane: ControlPlane) -> None:
+    known = topic_id_of(plane)
+    plane.groups.answer = {("t", 0): committed(plane, 100), ("t", 2): committed(plane, 102)}
+    reply = await ask(plane, offset_fetch.handle, 10, fetch_by_id(None))
+    assert fetched_by_id(reply) == {(known, 0): (100, 0), (known, 2): (102, 0)}
+
+
+@pytest.mark.usefixtures("short_lag")
+async def test_an_offset_of_another_topic_of_the_name_is_not_fetched(plane: ControlPlane) -> None:
+    known = topic_id_of(plane)
+    plane.groups.answer = {("t", 0): replace(committed(plane, 100), topic_id=STRANGER)}
+    reply = await ask(plane, offset_fetch.handle, 10, fetch_by_id({known: [0], STRANGER: [0]}))
+    assert fetched_by_id(reply) == {(known, 0): (-1, 0), (STRANGER, 0): (100, 0)}
+
+
+async def test_a_topic_without_offsets_is_waited_for(plane: ControlPlane) -> None:
+    topic_id = hide_topics(plane)
+    plane.groups.answer = {}
+    fetching = asyncio.create_task(ask(plane, offset_fetch.handle, 10, fetch_by_id({topic_id: [0]})))
+    await asyncio.sleep(0)
+    snapshot = await plane.store.range(keys.TOPICS)
+    plane.view.apply(keys.TOPICS, Snapshot(items=snapshot.items, revision=snapshot.revision))
+    assert fetched_by_id(await fetching) == {(topic_id, 0): (-1, 0)}
+
+
+@pytest.mark.parametrize(("denied", "code"), [("t", ErrorCode.TOPIC_AUTHORIZATION_FAILED), ("x", 0)])
+async def test_topics_by_id_are_hidden_by_name(plane: ControlPlane, denied: str, code: int) -> None:
+    known = topic_id_of(plane)
+    plane.groups.answer = {("t", 0): committed(plane, 100)}
+    access = DeniedNames(denied)
+    reply = await ask(plane, offset_fetch.handle, 10, fetch_by_id({known: [0]}), access=access)
+    assert fetched_by_id(reply) == {(known, 0): (-1 if code else 100, code)}
+    reply = await ask(plane, offset_fetch.handle, 10, fetch_by_id(None), access=access)
+    assert fetched_by_id(reply) == ({} if code else {(known, 0): (100, 0)})
+    plane.groups.answer = ErrorCode.NONE
+    reply = await ask(plane, offset_commit.handle, 10, commit_by_id((known, 0)), access=access)
+    assert codes_by_id(reply) == [(known, [(0, code)])]
 
 
 # --- OffsetDelete
