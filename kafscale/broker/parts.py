@@ -13,6 +13,7 @@ from kafscale.broker.security import apply_quotas, open_sasl, open_tls, open_tok
 from kafscale.broker.stores import journal_place
 from kafscale.clocks import SYSTEM, Clocks
 from kafscale.cluster.feature_updates import FeatureUpdates
+from kafscale.cluster.group_config_updates import GroupConfigUpdates
 from kafscale.cluster.producer_ids import ProducerIds
 from kafscale.cluster.quota_updates import QuotaUpdates
 from kafscale.cluster.registration import Registration
@@ -306,6 +307,7 @@ class ServingParts:
             user_updates=UserUpdates(basics.metadata, view),
             acls=None if self.acl_feeder is None else AclStore(basics.metadata, self.acl_feeder),
             quota_updates=QuotaUpdates(basics.metadata, view),
+            group_config_updates=GroupConfigUpdates(basics.metadata, view, basics.settings),
             quotas=basics.quotas,
             logs=self.logs,
             producer_ids=self.producer_ids,

@@ -22,6 +22,7 @@ KINDS: Final = {
     keys.COORDINATORS: "coordinator",
     keys.FEATURES: "feature",
     keys.QUOTAS: "quota",
+    keys.GROUP_CONFIGS: "group config",
     keys.USERS: "user",
 }
 """The kind of record below each watched prefix: the metric's label."""

@@ -15,6 +15,7 @@ from kafscale.cluster.topic_index import TopicIndex
 from kafscale.cluster.unreadable_records import UnreadableRecords
 from kafscale.cluster.watched_records import RecordTable, WatchedRecords
 from kafscale.errors import CorruptDataError
+from kafscale.formats.group_config_record import decode_group_configs
 from kafscale.formats.quota_record import decode_quotas_of_key
 from kafscale.formats.topic_record import (
     decode_broker_record,
@@ -35,6 +36,7 @@ PREFIXES: Final = (
     keys.COORDINATORS,
     keys.FEATURES,
     keys.QUOTAS,
+    keys.GROUP_CONFIGS,
     keys.USERS,
 )
 
@@ -87,11 +89,13 @@ class ClusterView:
         self._coordinator_listeners: Listeners[CoordinatorListener] = Listeners(failures)
         self._features = FinalizedFeatures(self.unreadable)
         self.quotas = WatchedRecords(decode_quotas_of_key, self.unreadable, failures)
+        self.group_configs = WatchedRecords(decode_group_configs, self.unreadable, failures)
         # A credential that cannot be read lets no client in: it may be the one that replaced a known password.
         self.users = WatchedRecords(decode_user_record, self.unreadable, failures, keeps=False)
         self._tables: Mapping[str, RecordTable] = {
             keys.FEATURES: self._features,
             keys.QUOTAS: self.quotas,
+            keys.GROUP_CONFIGS: self.group_configs,
             keys.USERS: self.users,
         }
 

@@ -1,4 +1,4 @@
-"""AlterConfigs (33), versions 0 to 2: replaces a topic's configs by the listed ones.
+"""AlterConfigs (33), versions 0 to 2: replaces a topic's or a group's configs by the listed ones.
 
 v1: throttle time. v2: flexible. A key that is not listed returns to its default; IncrementalAlterConfigs (44)
 changes single keys. A broker's configs are its settings, which are fixed while it runs.
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from kafscale.protocol.api_messages import AlterConfigsRequest, AlterConfigsResponse
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, Resource, alter_each
+from kafscale.serving.config_resources import Resource, ResourceType, alter_configs, alter_each
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
@@ -23,20 +23,15 @@ async def handle(
 ) -> AlterConfigsResponse:
     """Replace each resource's configs, or with validate-only check whether they are legal."""
 
-    async def alter_topic(name: str, configs: Sequence[_Resource.AlterableConfig]) -> None:
+    async def alter(kind: ResourceType, name: str, configs: Sequence[_Resource.AlterableConfig]) -> None:
         after = {config.name: config.value for config in configs if config.value is not None}
-        await broker.topics.alter_configs(
-            name,
-            lambda before: after,
-            timeout_ms=ALTER_TIMEOUT_MS,
-            validate_only=message.validate_only,
-        )
+        await alter_configs(broker, kind, name, lambda before: after, validate_only=message.validate_only)
 
     results = await alter_each(
         broker,
         request,
         message.resources,
-        alter_topic,
+        alter,
         _result,
         lambda config: False,
         validate_only=bool(message.validate_only),

@@ -1,4 +1,4 @@
-"""DescribeConfigs (32), versions 1 to 4: the configs of topics and of this broker.
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics, groups, and of this broker.
 
 v1: sources and synonyms (KIP-226). v3: types and documentation (KIP-569). v4: flexible.
 
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kafscale.cluster.broker_configs import describe_broker
 from kafscale.cluster.config_description import ConfigEntry, describe_topic
+from kafscale.cluster.group_configs import describe_group
+from kafscale.metadata import keys
 from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import DescribeConfigsRequest
 from kafscale.protocol.describe_configs import (
@@ -64,8 +66,8 @@ async def handle(broker: "Broker", request: "RequestContext", message: DescribeC
     own: list[Encoded] = []
     results: list[bytes] = []
     room_bytes = MAX_REPLY_BYTES
-    async for resource, keys in in_turns(_wanted(message.resources).items(), _RESOURCES_PER_TURN):
-        result = _describe(broker, request, form, resource, keys, own, room_bytes)
+    async for resource, wanted in in_turns(_wanted(message.resources).items(), _RESOURCES_PER_TURN):
+        result = _describe(broker, request, form, resource, wanted, own, room_bytes)
         room_bytes -= len(result)
         results.append(result)
     return encode_describe_configs_response(request.correlation_id, form.version, results)
@@ -75,12 +77,12 @@ def _wanted(resources: Sequence[DescribeConfigsRequest.DescribeConfigsResource])
     """Each resource once, with all requested keys; no keys request all."""
     wanted: dict[Resource, set[str]] = {}
     for asked in resources:
-        resource, keys = (asked.resource_type, asked.resource_name), asked.configuration_keys or ()
+        resource, names = (asked.resource_type, asked.resource_name), asked.configuration_keys or ()
         known = wanted.get(resource)
-        if known is None or not keys:
-            wanted[resource] = set(keys)
+        if known is None or not names:
+            wanted[resource] = set(names)
         elif known:
-            known.update(keys)
+            known.update(names)
     return wanted
 
 
@@ -89,7 +91,7 @@ def _describe(
     request: "RequestContext",
     form: _Form,
     resource: Resource,
-    keys: set[str],
+    wanted: set[str],
     own: list[Encoded],
     room_bytes: int,
 ) -> bytes:
@@ -97,7 +99,7 @@ def _describe(
     try:
         check_config_access(request, Operation.DESCRIBE_CONFIGS, *resource)
         encoded = _encoded(broker, form, resource, own)
-        configs = [data for name, data in encoded.items() if not keys or name in keys]
+        configs = [data for name, data in encoded.items() if not wanted or name in wanted]
         if sum(map(len, configs)) > room_bytes:
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST,
@@ -125,6 +127,11 @@ def _encoded(broker: "Broker", form: _Form, resource: Resource, own: list[Encode
                 registered = broker.view.broker(broker.settings.broker_id)
                 own.append(_encode(describe_broker(broker.settings, registered), form))
             return own[0]
+        case ResourceType.GROUP:
+            if not name:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
+            configs = broker.view.group_configs.get(keys.group_configs(name)) or {}
+            return _encode(describe_group(configs, broker.settings), form)
         case other:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unsupported resource type: {other}")
 

@@ -9,12 +9,12 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from kafscale.cluster.config_kinds import ConfigType, split_list
-from kafscale.cluster.topic_config_table import ROWS_BY_NAME
+from kafscale.cluster.topic_config_table import ROWS_BY_NAME, TopicConfigRow
 from kafscale.cluster.topic_configs import default_text
 from kafscale.protocol.api_messages import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
-from kafscale.serving.config_resources import ALTER_TIMEOUT_MS, Resource, alter_each
+from kafscale.serving.config_resources import Resource, ResourceType, alter_configs, alter_each
 from kafscale.settings.broker import Settings
 
 if TYPE_CHECKING:
@@ -38,11 +38,12 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Change each resource's configs, or with validate-only check whether the outcome would be legal."""
 
-    async def alter_topic(name: str, configs: Sequence[_Change]) -> None:
-        await broker.topics.alter_configs(
+    async def alter(kind: ResourceType, name: str, configs: Sequence[_Change]) -> None:
+        await alter_configs(
+            broker,
+            kind,
             name,
-            lambda before: changed(before, configs, broker.settings),
-            timeout_ms=ALTER_TIMEOUT_MS,
+            lambda before: changed(before, configs, broker.settings, kind),
             validate_only=message.validate_only,
         )
 
@@ -50,7 +51,7 @@ async def handle(
         broker,
         request,
         message.resources,
-        alter_topic,
+        alter,
         _result,
         _may_be_null,
         validate_only=bool(message.validate_only),
@@ -58,7 +59,12 @@ async def handle(
     return IncrementalAlterConfigsResponse(responses=results)
 
 
-def changed(before: Mapping[str, str], changes: Sequence[_Change], settings: Settings) -> Mapping[str, str]:
+def changed(
+    before: Mapping[str, str],
+    changes: Sequence[_Change],
+    settings: Settings,
+    kind: ResourceType = ResourceType.TOPIC,
+) -> Mapping[str, str]:
     """The configs after the changes. Raises `KafkaError` INVALID_REQUEST, INVALID_CONFIG."""
     after = dict(before)
     for change in changes:
@@ -68,15 +74,17 @@ def changed(before: Mapping[str, str], changes: Sequence[_Change], settings: Set
             case Operation.DELETE:
                 after.pop(change.name, None)
             case Operation.APPEND | Operation.SUBTRACT:
-                after[change.name] = _changed_list(before, change, settings)
+                row = ROWS_BY_NAME.get(change.name) if kind is ResourceType.TOPIC else None
+                after[change.name] = _changed_list(row, before, change, settings)
             case other:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {other}")
     return after
 
 
-def _changed_list(before: Mapping[str, str], change: _Change, settings: Settings) -> str:
+def _changed_list(
+    row: TopicConfigRow | None, before: Mapping[str, str], change: _Change, settings: Settings
+) -> str:
     """As in Kafka a key that is not set starts from its default; a repeated operation changes nothing."""
-    row = ROWS_BY_NAME.get(change.name)
     operation = Operation(change.config_operation)
     if row is None or row.kind.config_type is not ConfigType.LIST:
         raise KafkaError(

@@ -1,12 +1,14 @@
 """ListConfigResources (74), versions 0 and 1: the resources that DescribeConfigs describes (KIP-1142).
 
 v0 is KIP-714's ListClientMetricsResources: client metrics subscriptions, of which there are none. v1: the client
-names types, none for all. Kafka also lists the loggers of brokers, whose levels are no configs here.
+names types, none for all; of groups it gets those that have configs. Kafka also lists the loggers of brokers, whose
+levels are no configs here.
 """
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
+from kafscale.metadata import keys
 from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_messages import ListConfigResourcesRequest, ListConfigResourcesResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -20,7 +22,6 @@ if TYPE_CHECKING:
 _Resource = ListConfigResourcesResponse.ConfigResource
 
 _FIRST_VERSION_WITH_TYPES: Final = 1
-_BROKER_LOGGER, _CLIENT_METRICS, _GROUP = 8, 16, 32
 
 
 def _topics(broker: "Broker") -> Iterable[str]:
@@ -31,6 +32,10 @@ def _brokers(broker: "Broker") -> Iterable[str]:
     return [str(live.broker_id) for live in broker.view.brokers()]
 
 
+def _groups(broker: "Broker") -> Iterable[str]:
+    return sorted(keys.group_of_configs(key) for key in broker.view.group_configs.items())
+
+
 def _none(broker: "Broker") -> Iterable[str]:
     return ()
 
@@ -38,9 +43,9 @@ def _none(broker: "Broker") -> Iterable[str]:
 _NAMES: Final[dict[int, Callable[["Broker"], Iterable[str]]]] = {
     ResourceType.TOPIC: _topics,
     ResourceType.BROKER: _brokers,
-    _BROKER_LOGGER: _none,
-    _CLIENT_METRICS: _none,
-    _GROUP: _none,
+    ResourceType.BROKER_LOGGER: _none,
+    ResourceType.CLIENT_METRICS: _none,
+    ResourceType.GROUP: _groups,
 }
 
 
@@ -52,7 +57,7 @@ async def handle(
         check_access(request, Operation.DESCRIBE_CONFIGS)
     except KafkaError as refusal:
         return ListConfigResourcesResponse(error_code=refusal.code, config_resources=[])
-    asked: Iterable[int] = (_CLIENT_METRICS,)
+    asked: Iterable[int] = (ResourceType.CLIENT_METRICS,)
     if request.api_version >= _FIRST_VERSION_WITH_TYPES:
         asked = dict.fromkeys(message.resource_types or _NAMES)
     if any(kind not in _NAMES for kind in asked):

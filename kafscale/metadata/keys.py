@@ -22,6 +22,7 @@ EXPORTS = "exports/"
 JOURNALS = "journals/"
 USERS = "users/"
 QUOTAS = "quotas/"
+GROUP_CONFIGS = "group-configs/"
 ACLS = "acls/"
 TRANSACTIONS = "transactions/"
 PARTITION_MARKERS = "partition-markers/"
@@ -271,6 +272,16 @@ def quota_entity(key: str) -> tuple[tuple[str, str | None], ...]:
             raise ValueError(f"{part[:80]!r} is no type and name of an entity")
         entity.append((kind, None if name == _DEFAULT_ENTITY else unquote(name, errors="strict")))
     return tuple(entity)
+
+
+def group_configs(group_id: str) -> str:
+    """A group's configs. A group id may be anything: it is percent-encoded."""
+    return f"{GROUP_CONFIGS}{quote(group_id, safe='')}"
+
+
+def group_of_configs(key: str) -> str:
+    """The inverse of `group_configs`."""
+    return unquote(key.removeprefix(GROUP_CONFIGS))
 
 
 def acl(*parts: str) -> str:

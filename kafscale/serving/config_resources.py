@@ -1,7 +1,7 @@
 """The parts that the three config APIs share: kinds of resources, and the checks before any change."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -21,7 +21,7 @@ ALTER_TIMEOUT_MS: Final = 20_000
 """The config APIs carry no timeout; this is less than clients wait for a reply."""
 
 MAX_KEYS_LOGGED: Final = 10
-"""Of a topic whose configs were altered."""
+"""Of a resource whose configs were altered."""
 
 _MAX_INT_DIGITS: Final = 10
 
@@ -60,7 +60,10 @@ class Resource(Protocol[C_co]):
 
 
 class ResourceType(IntEnum):
-    """Kinds of resources with configs, by Kafka's numbers (`ConfigResource.Type`); the first two are served."""
+    """Kinds of resources with configs, by Kafka's numbers (`ConfigResource.Type`).
+
+    Loggers and client metrics have none here.
+    """
 
     TOPIC = 2
     BROKER = 4
@@ -107,17 +110,17 @@ async def alter_each(
     broker: "Broker",
     request: "RequestContext",
     resources: Sequence[Resource[C]],
-    alter_topic: Callable[[str, Sequence[C]], Awaitable[None]],
+    alter_one: Callable[[ResourceType, str, Sequence[C]], Awaitable[None]],
     result: Callable[[Resource[C], ErrorCode, str | None], Result],
     null_is_legal: Callable[[C], bool],
     *,
     validate_only: bool,
 ) -> list[Result]:
-    """Alter each resource of a request by `alter_topic`; the results, in their order.
+    """Alter each topic and group of a request by `alter_one`; the results, in their order.
 
     `null_is_legal`: whether a config of the request may be without a value.
     """
-    altered: list[str] = []
+    altered: dict[ResourceType, list[str]] = {ResourceType.TOPIC: [], ResourceType.GROUP: []}
     counts = Counter((resource.resource_type, resource.resource_name) for resource in resources)
 
     async def alter(resource: Resource[C]) -> Result:
@@ -128,11 +131,12 @@ async def alter_each(
             kind, name = resource.resource_type, resource.resource_name
             check_config_access(request, Operation.ALTER_CONFIGS, kind, name)
             match kind:
-                case ResourceType.TOPIC:
-                    check_topic_name(name)
-                    await alter_topic(name, resource.configs)
-                    keys = ", ".join(quoted(config.name) for config in resource.configs[:MAX_KEYS_LOGGED])
-                    altered.append(f"{name} ({keys})")
+                case ResourceType.TOPIC | ResourceType.GROUP:
+                    altered_kind = ResourceType(kind)
+                    _check_name(altered_kind, name)
+                    await alter_one(altered_kind, name, resource.configs)
+                    names = ", ".join(quoted(config.name) for config in resource.configs[:MAX_KEYS_LOGGED])
+                    altered[altered_kind].append(f"{name} ({names})")
                 case ResourceType.BROKER:
                     # Deleting a key that is not set changes nothing: kafka-reassign-partitions does it.
                     changes = [config for config in resource.configs if not null_is_legal(config)]
@@ -145,8 +149,30 @@ async def alter_each(
 
     results = await for_each(resources, alter)
     if not validate_only:
-        changed(request.access.principal, request.client_host, "topic configs altered", altered)
+        for kind, done in altered.items():
+            what = f"{kind.name.lower()} configs altered"
+            changed(request.access.principal, request.client_host, what, done)
     return results
+
+
+def _check_name(kind: ResourceType, name: str) -> None:
+    if kind is ResourceType.TOPIC:
+        check_topic_name(name)
+    elif not name:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Default group resources are not allowed.")
+
+
+async def alter_configs(
+    broker: "Broker",
+    kind: ResourceType,
+    name: str,
+    change: Callable[[Mapping[str, str]], Mapping[str, str]],
+    *,
+    validate_only: bool,
+) -> None:
+    """Replace the own configs of a topic or a group by what `change` makes of them. Raises `KafkaError`."""
+    alter = broker.group_config_updates.alter if kind is ResourceType.GROUP else broker.topics.alter_configs
+    await alter(name, change, timeout_ms=ALTER_TIMEOUT_MS, validate_only=validate_only)
 
 
 def _check_configs(resource: Resource[C], null_is_legal: Callable[[C], bool]) -> None:

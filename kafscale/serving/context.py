@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from kafscale.cluster.feature_updates import FeatureUpdates
+from kafscale.cluster.group_config_updates import GroupConfigUpdates
 from kafscale.cluster.producer_ids import ProducerIds
 from kafscale.cluster.quota_updates import QuotaUpdates
 from kafscale.cluster.topics import Topics
@@ -61,6 +62,7 @@ class Broker:
     user_updates: UserUpdates
     acls: AclStore | None
     quota_updates: QuotaUpdates
+    group_config_updates: GroupConfigUpdates
     quotas: ClientQuotas
     logs: LogManager
     producer_ids: ProducerIds

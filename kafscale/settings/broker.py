@@ -101,6 +101,30 @@ def _parse(row: SettingRow, text: str) -> Any:
         ) from None
 
 
+_CONSUMER_GROUP_LIMITS: Final = (
+    (
+        "group_consumer_min_session_timeout_ms",
+        "group_consumer_session_timeout_ms",
+        "a group's session timeout is not less",
+    ),
+    (
+        "group_consumer_session_timeout_ms",
+        "group_consumer_max_session_timeout_ms",
+        "a group's session timeout is not more",
+    ),
+    (
+        "group_consumer_min_heartbeat_interval_ms",
+        "group_consumer_heartbeat_interval_ms",
+        "a group's heartbeat interval is not less",
+    ),
+    (
+        "group_consumer_heartbeat_interval_ms",
+        "group_consumer_max_heartbeat_interval_ms",
+        "a group's heartbeat interval is not more",
+    ),
+)
+
+
 def _check_together(settings: Settings) -> None:
     """Refuse values that are legal alone but not together."""
     at_most = (
@@ -112,6 +136,7 @@ def _check_together(settings: Settings) -> None:
             "group_max_session_timeout_ms",
             "a member's session timeout lies between them",
         ),
+        *_CONSUMER_GROUP_LIMITS,
         (
             "group_offsets_max_bytes",
             "groups_stored_max_bytes",
@@ -127,6 +152,7 @@ def _check_together(settings: Settings) -> None:
                 f"{variable_of(small)}={low} is not legal: it must be at most {variable_of(large)}={high}, "
                 f"because {reason}"
             )
+    _check_consumer_groups(settings)
     _check_cluster(settings)
     _check_sasl(settings)
     _check_journal_bucket(settings)
@@ -136,6 +162,19 @@ def _check_together(settings: Settings) -> None:
         other = listening.setdefault(where, variable)
         if other != variable and where.port:
             raise SettingError(f"{variable}={where} is not legal: it must differ from {other}={where}")
+
+
+def _check_consumer_groups(settings: Settings) -> None:
+    interval_ms, timeout_ms = (
+        settings.group_consumer_heartbeat_interval_ms,
+        settings.group_consumer_session_timeout_ms,
+    )
+    if interval_ms >= timeout_ms:
+        raise SettingError(
+            f"{variable_of('group_consumer_heartbeat_interval_ms')}={interval_ms} is not legal: it must be less than "
+            f"{variable_of('group_consumer_session_timeout_ms')}={timeout_ms}, because a member that is alive sends "
+            "heartbeats meanwhile"
+        )
 
 
 def _check_cluster(settings: Settings) -> None:

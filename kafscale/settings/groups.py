@@ -1,9 +1,26 @@
 """The settings of consumer groups and their offsets."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-from kafscale.settings.kinds import integer, size
+from kafscale.settings.kinds import choice, choices, integer, size
 from kafscale.settings.rows import INT32_MAX, INT64_MAX, KIB, MIB, setting
+
+
+class ConsumerAssignor(StrEnum):
+    """Assignors of the broker, by their names in Kafka (KIP-848)."""
+
+    UNIFORM = "uniform"
+    RANGE = "range"
+
+
+class MigrationPolicy(StrEnum):
+    """Groups that may change between the classic and the consumer protocol while they have members."""
+
+    DISABLED = "disabled"
+    UPGRADE = "upgrade"
+    DOWNGRADE = "downgrade"
+    BIDIRECTIONAL = "bidirectional"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +50,64 @@ class GroupSettings:
         integer(1, INT32_MAX),
         str(INT32_MAX),
         "The most members that a group may have.",
+    )
+    group_consumer_session_timeout_ms: int = setting(
+        "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "45000",
+        "How long a member of the consumer protocol may be silent before its partitions go to others, unless its "
+        "group has `consumer.session.timeout.ms`.",
+    )
+    group_consumer_min_session_timeout_ms: int = setting(
+        "KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "45000",
+        "The least `consumer.session.timeout.ms` that a group may have.",
+    )
+    group_consumer_max_session_timeout_ms: int = setting(
+        "KAFSCALE_GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "60000",
+        "The largest `consumer.session.timeout.ms` that a group may have.",
+    )
+    group_consumer_heartbeat_interval_ms: int = setting(
+        "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS",
+        integer(1, INT32_MAX),
+        "5000",
+        "How often members of the consumer protocol send heartbeats, unless their group has "
+        "`consumer.heartbeat.interval.ms`.",
+    )
+    group_consumer_min_heartbeat_interval_ms: int = setting(
+        "KAFSCALE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS",
+        integer(1, INT32_MAX),
+        "5000",
+        "The least `consumer.heartbeat.interval.ms` that a group may have.",
+    )
+    group_consumer_max_heartbeat_interval_ms: int = setting(
+        "KAFSCALE_GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS",
+        integer(1, INT32_MAX),
+        "15000",
+        "The largest `consumer.heartbeat.interval.ms` that a group may have.",
+    )
+    group_consumer_max_size: int = setting(
+        "KAFSCALE_GROUP_CONSUMER_MAX_SIZE",
+        integer(1, INT32_MAX),
+        str(INT32_MAX),
+        "The most members that a group of the consumer protocol may have.",
+    )
+    group_consumer_assignors: tuple[ConsumerAssignor, ...] = setting(
+        "KAFSCALE_GROUP_CONSUMER_ASSIGNORS",
+        choices(ConsumerAssignor),
+        "uniform,range",
+        "How partitions are assigned by the broker: the assignors that members may name, the first for those that "
+        "name none.",
+    )
+    group_consumer_migration_policy: MigrationPolicy = setting(
+        "KAFSCALE_GROUP_CONSUMER_MIGRATION_POLICY",
+        choice(MigrationPolicy),
+        "bidirectional",
+        "Which groups change their protocol with their members: `upgrade` from classic to consumer, `downgrade` "
+        "back, both or none.",
     )
     group_memory_bytes: int = setting(
         "KAFSCALE_GROUP_MEMORY_BYTES",

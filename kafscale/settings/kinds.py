@@ -164,6 +164,15 @@ def choice(options: type[E]) -> Kind[E]:
     return Kind("one of " + ", ".join(options), lambda text: options(text.lower()), schema)
 
 
+def choices(options: type[E]) -> Kind[tuple[E, ...]]:
+    """One or more of the enumeration's values, in any case, each once, in their order."""
+
+    def parse(text: str) -> tuple[E, ...]:
+        return tuple(dict.fromkeys(options(part.strip().lower()) for part in text.split(",")))
+
+    return Kind(f"one or more of {', '.join(options)}, with commas between", parse)
+
+
 def address() -> Kind[Address]:
     """`host:port`, `[IPv6 address]:port`, or `:port` for every IPv4 address of the machine."""
 

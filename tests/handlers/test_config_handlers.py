@@ -26,7 +26,7 @@ from tests.support.control_plane import TIMEOUT_MS, ControlPlane, ask, by_name, 
 from tests.support.loop_turns import turns_beside
 
 TOPIC, BROKER = ResourceType.TOPIC, ResourceType.BROKER
-GROUP = 32
+CLIENT_METRICS = 16
 Asked = DescribeConfigsRequest.DescribeConfigsResource
 Altered = AlterConfigsRequest.AlterConfigsResource
 Changed = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -236,7 +236,7 @@ async def test_what_cannot_be_described(plane: ControlPlane) -> None:
         asked(BROKER, ""),
         asked(BROKER, "4"),
         asked(BROKER, "x"),
-        asked(GROUP, "g"),
+        asked(CLIENT_METRICS, "m"),
     )
     assert [result.error_code for result in results] == [
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -280,7 +280,7 @@ async def test_alterations_that_are_refused(plane: ControlPlane) -> None:
         (altered(BROKER, "3", {"log.segment.bytes": "1"}), ErrorCode.INVALID_REQUEST, "dynamically"),
         (altered(BROKER, "", {"log.segment.bytes": "1"}), ErrorCode.INVALID_REQUEST, "dynamically"),
         (altered(BROKER, "4", {}), ErrorCode.INVALID_REQUEST, "expected 3, but received 4"),
-        (altered(GROUP, "g", {}), ErrorCode.INVALID_REQUEST, "Unknown resource type 32"),
+        (altered(CLIENT_METRICS, "m", {}), ErrorCode.INVALID_REQUEST, "Unknown resource type 16"),
     ):
         ((got, message),) = await alter(plane, 2, resource)
         assert got == code

@@ -290,7 +290,8 @@ def topic_id_of(plane: ControlPlane, name: str = "t") -> uuid.UUID:
 
 
 def commit_by_id(*named: tuple[uuid.UUID, int]) -> OffsetCommitRequest:
-    request = commit_request(*[("", [(index, None)]) for _, index in named])
+    topics: list[tuple[str, list[tuple[int, str | None]]]] = [("", [(index, None)]) for _, index in named]
+    request = commit_request(*topics)
     for topic, (topic_id, _) in zip(request.topics, named, strict=True):
         topic.topic_id = topic_id
     return request

@@ -200,7 +200,6 @@ def _config_rows(
             enough=on_cluster(op),
             denied=CLUSTER_DENIED,
         ),
-        # Groups have no configs here.
         Row(
             api=api,
             form="of a group",
@@ -209,7 +208,6 @@ def _config_rows(
             codes=codes,
             enough=on_group(op),
             denied=GROUP_DENIED,
-            allowed=(INVALID_REQUEST,),
         ),
     )
 

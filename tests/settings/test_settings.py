@@ -21,6 +21,7 @@ from kafscale.settings.broker import (
     unknown_settings,
     variable_of,
 )
+from kafscale.settings.groups import ConsumerAssignor, MigrationPolicy
 from kafscale.settings.journal import JournalBucketUse, SingleZone
 from kafscale.settings.kinds import Address, size_text
 from kafscale.settings.listener_list import listener_specs
@@ -154,6 +155,18 @@ LEGAL: dict[str, tuple[str, object]] = {
     "KAFSCALE_GROUP_MIN_SESSION_TIMEOUT_MS": ("1", 1),
     "KAFSCALE_GROUP_MAX_SESSION_TIMEOUT_MS": ("300000", 300_000),
     "KAFSCALE_GROUP_MAX_SIZE": ("200", 200),
+    "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": ("50000", 50_000),
+    "KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS": ("1", 1),
+    "KAFSCALE_GROUP_CONSUMER_MAX_SESSION_TIMEOUT_MS": ("300000", 300_000),
+    "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": ("6000", 6000),
+    "KAFSCALE_GROUP_CONSUMER_MIN_HEARTBEAT_INTERVAL_MS": ("1", 1),
+    "KAFSCALE_GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS": ("5000", 5000),
+    "KAFSCALE_GROUP_CONSUMER_MAX_SIZE": ("200", 200),
+    "KAFSCALE_GROUP_CONSUMER_ASSIGNORS": (
+        "range, Uniform,range",
+        (ConsumerAssignor.RANGE, ConsumerAssignor.UNIFORM),
+    ),
+    "KAFSCALE_GROUP_CONSUMER_MIGRATION_POLICY": ("Upgrade", MigrationPolicy.UPGRADE),
     "KAFSCALE_GROUP_MEMORY_BYTES": ("1GiB", 2**30),
     "KAFSCALE_GROUP_OFFSETS_MAX_BYTES": ("1MiB", 2**20),
     "KAFSCALE_GROUPS_STORED_MAX_BYTES": ("1GiB", 2**30),
@@ -283,6 +296,8 @@ ILLEGAL = [
     ),
     ("KAFSCALE_S3_ERROR_RATE_CRIT", ["0", "2"]),
     ("KAFSCALE_PRICE_PER_1000_PUTS", ["", "-1", "$1", "0,5", "nan", "inf", "1000001", "1e9"]),
+    ("KAFSCALE_GROUP_CONSUMER_ASSIGNORS", ["", "range,", "sticky"]),
+    ("KAFSCALE_GROUP_CONSUMER_MIGRATION_POLICY", ["", "both"]),
     ("KAFSCALE_LOG_LEVEL", ["verbose"]),
     ("KAFSCALE_LOG_FORMAT", ["xml"]),
 ]
@@ -326,6 +341,21 @@ def test_what_larger_segments_need_is_said(variable: str) -> None:
         ),
         ({"KAFSCALE_SEGMENT_BYTES": "512MiB"}, "KAFSCALE_BUFFER_BYTES"),
         ({"KAFSCALE_MAX_MESSAGE_BYTES": "8MiB", "KAFSCALE_BUFFER_BYTES": "4MiB"}, "KAFSCALE_BUFFER_BYTES"),
+        (
+            {"KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": "44999"},
+            "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS",
+        ),
+        (
+            {"KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "15001"},
+            "KAFSCALE_GROUP_CONSUMER_MAX_HEARTBEAT_INTERVAL_MS",
+        ),
+        (
+            {
+                "KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS": "1",
+                "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": "5000",
+            },
+            "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS",
+        ),
         ({"KAFSCALE_METRICS_ADDR": "127.0.0.1:9092"}, "KAFSCALE_BROKER_ADDR"),
         ({"KAFSCALE_EXTERNAL_ADDR": "127.0.0.1:9092"}, "KAFSCALE_BROKER_ADDR"),
         ({"KAFSCALE_S3_LATENCY_WARN_MS": "10001"}, "KAFSCALE_S3_LATENCY_CRIT_MS"),

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from kafscale.clocks import steady_ms
 from kafscale.cluster.feature_updates import FeatureUpdates
+from kafscale.cluster.group_config_updates import GroupConfigUpdates
 from kafscale.cluster.leadership import Leadership
 from kafscale.cluster.quota_updates import QuotaUpdates
 from kafscale.cluster.registration import Registration
@@ -105,6 +106,7 @@ class ControlPlane:
     features: FeatureUpdates
     user_updates: UserUpdates
     quota_updates: QuotaUpdates
+    group_config_updates: GroupConfigUpdates
     deletion: TopicDeletion
     logs: LogsStandIn
     encoded_topics: EncodedTopics
@@ -126,6 +128,7 @@ class ControlPlane:
                 user_updates=self.user_updates,
                 acls=None,
                 quota_updates=self.quota_updates,
+                group_config_updates=self.group_config_updates,
                 logs=self.logs,
                 encoded_topics=self.encoded_topics,
                 read_replicas=self.read_replicas,
@@ -210,6 +213,9 @@ async def control_plane(
         features=FeatureUpdates(faulty_store(store), view, retry_delay_sec=0.001),
         user_updates=UserUpdates(faulty_store(store), view, max_users=10, retry_delay_sec=0.001),
         quota_updates=QuotaUpdates(faulty_store(store), view, max_entities=10, retry_delay_sec=0.001),
+        group_config_updates=GroupConfigUpdates(
+            faulty_store(store), view, settings, max_groups=3, retry_delay_sec=0.001
+        ),
         deletion=deletion,
         logs=logs,
         encoded_topics=EncodedTopics(view, read_replicas),

@@ -43,6 +43,7 @@ ENTRY_PREFIXES: Final = (
     keys.EXPORTS,
     keys.USERS,
     keys.QUOTAS,
+    keys.GROUP_CONFIGS,
     keys.ACLS,
     keys.TRANSACTIONS,
     keys.GROUP_MARKERS,
@@ -157,7 +158,8 @@ def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: in
         topic = by_name.get(keys.export_topic(key))
         if topic is None or topic.record is not None:
             entries[key] = value
-    return entries | contents.quotas | contents.users | contents.acls | _of_transactions(contents, now_ms)
+    kept = contents.quotas | contents.group_configs | contents.users | contents.acls
+    return entries | kept | _of_transactions(contents, now_ms)
 
 
 def _of_transactions(contents: SnapshotContents, now_ms: int) -> dict[str, bytes]:

@@ -31,8 +31,8 @@ class SnapshotContents:
 
     `topics`: by name. `partitions`: by topic and partition, also of topics that were not finished. `retired`:
     the highest leader epoch of a deleted topic, by its name. `next_producer_id`: 0 when none was given out.
-    `levels`: of features, by name. `journals`: by id. `export_progress`, `quotas`, `users`, `acls` and
-    `pending_offsets`: as stored. `unknown`: keys that this release does not know.
+    `levels`: of features, by name. `journals`: by id. `export_progress`, `quotas`, `group_configs`, `users`, `acls`
+    and `pending_offsets`: as stored. `unknown`: keys that this release does not know.
     """
 
     key: str
@@ -50,6 +50,7 @@ class SnapshotContents:
     export_progress: dict[str, bytes] = field(default_factory=dict)
     users: dict[str, bytes] = field(default_factory=dict)
     quotas: dict[str, bytes] = field(default_factory=dict)
+    group_configs: dict[str, bytes] = field(default_factory=dict)
     acls: dict[str, bytes] = field(default_factory=dict)
     transactions: dict[str, TransactionRecord] = field(default_factory=dict)
     partition_markers: dict[str, MarkerRecord] = field(default_factory=dict)
@@ -124,6 +125,8 @@ def _read_entry(contents: SnapshotContents, key: str, value: bytes) -> None:
             contents.users[key] = value
         case keys.QUOTAS:
             contents.quotas[key] = value
+        case keys.GROUP_CONFIGS:
+            contents.group_configs[key] = value
         case keys.ACLS:
             contents.acls[key] = value
         case keys.TRANSACTIONS:

@@ -1,0 +1,159 @@
+"""Configs of groups (KIP-848): which there are, what is legal, and what is in effect for a group."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from kafscale.cluster.config_description import ConfigEntry, ConfigSynonym, broker_synonyms
+from kafscale.cluster.config_kinds import ConfigSource, ConfigType, whole_number
+from kafscale.cluster.view import ClusterView
+from kafscale.metadata import keys
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+from kafscale.settings.broker import Settings
+
+HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
+SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
+
+_KIND: Final = whole_number(ConfigType.INT, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfig:
+    """The configs in effect for a group of the consumer protocol."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupConfigRow:
+    """A config, and the settings that give its default and its bounds. Broker configs are these with `group.`."""
+
+    name: str
+    setting: str
+    low_setting: str
+    high_setting: str
+    documentation: str
+
+    @property
+    def broker_name(self) -> str:
+        """The broker's config of the same meaning."""
+        return f"group.{self.name}"
+
+
+ROWS: Final = (
+    GroupConfigRow(
+        name=HEARTBEAT_INTERVAL,
+        setting="group_consumer_heartbeat_interval_ms",
+        low_setting="group_consumer_min_heartbeat_interval_ms",
+        high_setting="group_consumer_max_heartbeat_interval_ms",
+        documentation="How often members of the group send heartbeats.",
+    ),
+    GroupConfigRow(
+        name=SESSION_TIMEOUT,
+        setting="group_consumer_session_timeout_ms",
+        low_setting="group_consumer_min_session_timeout_ms",
+        high_setting="group_consumer_max_session_timeout_ms",
+        documentation="How long a member may be silent before its partitions go to others.",
+    ),
+)
+"""Ascending by name."""
+
+_ROWS_BY_NAME: Final[Mapping[str, GroupConfigRow]] = {row.name: row for row in ROWS}
+
+
+class GroupConfigs:
+    """The configs in effect for each group, as the view shows them."""
+
+    def __init__(self, view: ClusterView, settings: Settings) -> None:
+        self._view = view
+        self._settings = settings
+
+    def get(self, group_id: str) -> GroupConfig:
+        """What holds for the group now."""
+        configs = self._view.group_configs.get(keys.group_configs(group_id)) or {}
+        return GroupConfig(
+            session_timeout_ms=_in_effect(_ROWS_BY_NAME[SESSION_TIMEOUT], configs, self._settings),
+            heartbeat_interval_ms=_in_effect(_ROWS_BY_NAME[HEARTBEAT_INTERVAL], configs, self._settings),
+        )
+
+
+def _in_effect(row: GroupConfigRow, configs: Mapping[str, str], settings: Settings) -> int:
+    """A stored value that is legal no more, since a setting changed, is brought between the bounds."""
+    default = cast(int, getattr(settings, row.setting))
+    try:
+        number = cast(int, _KIND.parse(configs.get(row.name, str(default))))
+    except ValueError:
+        return default
+    low, high = _bounds(row, settings)
+    return min(max(number, low), high)
+
+
+def check_group_configs(before: Mapping[str, str], after: Mapping[str, str], settings: Settings) -> None:
+    """Check what changes, and the outcome as a whole. Raises `KafkaError` INVALID_CONFIG, in words of Kafka's."""
+    for name, text in after.items():
+        if before.get(name) == text:
+            continue  # A later release may have set it.
+        row = _ROWS_BY_NAME.get(name)
+        if row is None:
+            raise _illegal(f"Unknown group config name: {quoted(name)}")
+        number = _number(row, text)
+        low, high = _bounds(row, settings)
+        if number < low:
+            raise _illegal(f"{name} must be greater than or equal to {_bound_name(row, 'min')} ({low})")
+        if number > high:
+            raise _illegal(f"{name} must be less than or equal to {_bound_name(row, 'max')} ({high})")
+    timeout_ms = _in_effect(_ROWS_BY_NAME[SESSION_TIMEOUT], after, settings)
+    interval_ms = _in_effect(_ROWS_BY_NAME[HEARTBEAT_INTERVAL], after, settings)
+    if timeout_ms <= interval_ms:
+        raise _illegal(
+            f"{SESSION_TIMEOUT} ({timeout_ms}) must be greater than {HEARTBEAT_INTERVAL} ({interval_ms})"
+        )
+
+
+def _bounds(row: GroupConfigRow, settings: Settings) -> tuple[int, int]:
+    return getattr(settings, row.low_setting), getattr(settings, row.high_setting)
+
+
+def _bound_name(row: GroupConfigRow, bound: str) -> str:
+    """As `group.consumer.min.session.timeout.ms`."""
+    protocol, rest = row.name.split(".", 1)
+    return f"group.{protocol}.{bound}.{rest}"
+
+
+def _number(row: GroupConfigRow, text: str) -> int:
+    try:
+        return cast(int, _KIND.parse(text))
+    except ValueError:
+        raise _illegal(
+            f"Invalid value {quoted(text)} for configuration {row.name}: it must be {_KIND.legal}"
+        ) from None
+
+
+def _illegal(problem: str) -> KafkaError:
+    return KafkaError(ErrorCode.INVALID_CONFIG, problem)
+
+
+def describe_group(configs: Mapping[str, str], settings: Settings) -> Sequence[ConfigEntry]:
+    """Every group config, ascending by name, for a group that sets `configs`."""
+    return [_describe(row, configs, settings) for row in ROWS]
+
+
+def _describe(row: GroupConfigRow, configs: Mapping[str, str], settings: Settings) -> ConfigEntry:
+    inherited, default = (str(getattr(source, row.setting)) for source in (settings, Settings()))
+    synonyms = broker_synonyms(row.broker_name, inherited, default, is_set=row.setting in settings.named)
+    value = inherited
+    if row.name in configs:
+        value = configs[row.name]
+        own = ConfigSynonym(name=row.name, value=value, source=ConfigSource.GROUP_CONFIG)
+        synonyms = (own, *synonyms)
+    return ConfigEntry(
+        name=row.name,
+        value=value,
+        source=synonyms[0].source,
+        config_type=_KIND.config_type,
+        documentation=row.documentation,
+        read_only=False,
+        synonyms=synonyms,
+    )
