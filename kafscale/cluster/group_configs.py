@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, cast
 
-from kafscale.cluster.config_description import ConfigEntry, ConfigSynonym, broker_synonyms
+from kafscale.cluster.config_description import ConfigEntry, ConfigSynonym
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType, whole_number
 from kafscale.cluster.view import ClusterView
 from kafscale.metadata import keys
@@ -28,18 +28,13 @@ class GroupConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfigRow:
-    """A config, and the settings that give its default and its bounds. Broker configs are these with `group.`."""
+    """A config, and the settings that give its default and its bounds."""
 
     name: str
     setting: str
     low_setting: str
     high_setting: str
     documentation: str
-
-    @property
-    def broker_name(self) -> str:
-        """The broker's config of the same meaning."""
-        return f"group.{self.name}"
 
 
 ROWS: Final = (
@@ -141,19 +136,16 @@ def describe_group(configs: Mapping[str, str], settings: Settings) -> Sequence[C
 
 
 def _describe(row: GroupConfigRow, configs: Mapping[str, str], settings: Settings) -> ConfigEntry:
-    inherited, default = (str(getattr(source, row.setting)) for source in (settings, Settings()))
-    synonyms = broker_synonyms(row.broker_name, inherited, default, is_set=row.setting in settings.named)
-    value = inherited
+    """As in Kafka, what the broker's setting gives is the default, under the config's own name."""
+    source, value = ConfigSource.DEFAULT_CONFIG, str(getattr(settings, row.setting))
     if row.name in configs:
-        value = configs[row.name]
-        own = ConfigSynonym(name=row.name, value=value, source=ConfigSource.GROUP_CONFIG)
-        synonyms = (own, *synonyms)
+        source, value = ConfigSource.GROUP_CONFIG, configs[row.name]
     return ConfigEntry(
         name=row.name,
         value=value,
-        source=synonyms[0].source,
+        source=source,
         config_type=_KIND.config_type,
         documentation=row.documentation,
         read_only=False,
-        synonyms=synonyms,
+        synonyms=(ConfigSynonym(name=row.name, value=value, source=source),),
     )

@@ -1,11 +1,13 @@
 """ListGroups (16), versions 0 to 5: the groups that this broker coordinates.
 
 v1: throttle time. v3: flexible. v4: states, and a filter of them (KIP-518). v5: types, and a filter of them
-(KIP-848); here every group is a classic one. A filter of unknown names finds nothing, as in Kafka.
+(KIP-848). A filter of unknown names finds nothing, as in Kafka.
 """
 
 from typing import TYPE_CHECKING, Final
 
+from kafscale.groups.group import Group
+from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_messages import ListGroupsRequest, ListGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -14,7 +16,9 @@ from kafscale.tasks.in_turns import in_turns
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
 
-GROUP_TYPE: Final = "classic"
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+"""The types of groups, by the protocol of their members."""
 
 
 async def handle(
@@ -27,18 +31,30 @@ async def handle(
     states = {state.strip().lower() for state in message.states_filter}
     types = {group_type.lower() for group_type in message.types_filter}
     try:
-        groups = () if types and GROUP_TYPE not in types else tuple(broker.groups.groups())
+        groups = tuple(broker.groups.groups())
     except KafkaError as refusal:
         return ListGroupsResponse(throttle_time_ms=0, error_code=refusal.code, groups=[])
     listed = [
         ListGroupsResponse.ListedGroup(
             group_id=group.group_id,
-            protocol_type=group.protocol_type or "",  # empty: it has only ever stored offsets
+            protocol_type=_protocol_type(group),
             group_state=group.state.value,
-            group_type=GROUP_TYPE,
+            group_type=_type(group),
         )
         async for group in in_turns(groups)
-        if (not states or group.state.value.lower() in states)
+        if (not types or _type(group) in types)
+        and (not states or group.state.value.lower() in states)
         and (sees_all or access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id, quiet=True))
     ]
     return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)
+
+
+def _type(group: object) -> str:
+    return CLASSIC if isinstance(group, Group) else CONSUMER
+
+
+def _protocol_type(group: object) -> str:
+    """Empty: a group that has only ever stored offsets."""
+    if isinstance(group, Group):
+        return group.protocol_type or ""
+    return CONSUMER_PROTOCOL_TYPE

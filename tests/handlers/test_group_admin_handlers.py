@@ -1,6 +1,7 @@
 """FindCoordinator, DescribeGroups, ListGroups and DeleteGroups, in every version."""
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -234,6 +235,15 @@ async def test_groups_are_listed_by_state(
 async def test_groups_are_listed_by_type(plane: ControlPlane, types: list[str], count: int) -> None:
     plane.groups.answer = some_groups()
     assert len(await listed(plane, 5, types_filter=types)) == count
+
+
+async def test_groups_of_the_consumer_protocol_have_their_type(plane: ControlPlane) -> None:
+    newer = SimpleNamespace(group_id="newer", state=GroupState.STABLE)
+    plane.groups.answer = (*some_groups(), newer)
+    (group,) = await listed(plane, 5, types_filter=["Consumer"])
+    assert (group.group_id, group.group_type, group.protocol_type) == ("newer", "consumer", "consumer")
+    assert len(await listed(plane, 5, types_filter=["classic"])) == 3
+    assert [one.group_id for one in await listed(plane, 0)][-1] == "newer"
 
 
 @pytest.mark.parametrize("version", range(6))

@@ -82,10 +82,8 @@ async def test_a_group_without_configs_has_those_of_the_broker(plane: ControlPla
         "50000",
     )
     assert interval.config_source == ConfigSource.DEFAULT_CONFIG
-    assert timeout.config_source == ConfigSource.STATIC_BROKER_CONFIG
     assert [(one.name, one.value, one.source) for one in timeout.synonyms] == [
-        ("group.consumer.session.timeout.ms", "50000", ConfigSource.STATIC_BROKER_CONFIG),
-        ("group.consumer.session.timeout.ms", "45000", ConfigSource.DEFAULT_CONFIG),
+        (SESSION_TIMEOUT, "50000", ConfigSource.DEFAULT_CONFIG)
     ]
     assert (timeout.read_only, timeout.config_type) == (False, ConfigType.INT)
     assert timeout.documentation

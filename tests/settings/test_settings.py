@@ -342,7 +342,7 @@ def test_what_larger_segments_need_is_said(variable: str) -> None:
         ({"KAFSCALE_SEGMENT_BYTES": "512MiB"}, "KAFSCALE_BUFFER_BYTES"),
         ({"KAFSCALE_MAX_MESSAGE_BYTES": "8MiB", "KAFSCALE_BUFFER_BYTES": "4MiB"}, "KAFSCALE_BUFFER_BYTES"),
         (
-            {"KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": "44999"},
+            {"KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS": "45001"},
             "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS",
         ),
         (
@@ -351,6 +351,7 @@ def test_what_larger_segments_need_is_said(variable: str) -> None:
         ),
         (
             {
+                "KAFSCALE_GROUP_CONSUMER_HEARTBEAT_INTERVAL_MS": "5000",
                 "KAFSCALE_GROUP_CONSUMER_MIN_SESSION_TIMEOUT_MS": "1",
                 "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": "5000",
             },
