@@ -21,7 +21,7 @@ MAX_GROUPS: Final = 10_000
 """Groups with configs: every broker keeps all of them in memory."""
 
 ConfigChange = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""What becomes of a group's own configs."""
+"""From a group's own configs to those after the change."""
 
 
 class GroupConfigUpdates:
