@@ -9,7 +9,7 @@ import pytest
 from kafscale.protocol.api_keys import ApiKey
 from tests.support import flexible_body, wire
 from tests.support.broker import KafscaleBroker, running_broker
-from tests.support.flexible_body import NO_TAGS
+from tests.support.flexible_body import NO_TAGS, NULL
 from tests.support.hand_made import array, frame, repeated, string
 from tests.support.nightly import nightly_but
 from tests.support.watcher import GIVE_UP_SEC, TOPIC, watching
@@ -48,6 +48,39 @@ def describe_producers(indexes: Iterable[int]) -> bytes:
 
 def names(count: int, prefix: str = "no.such_topic-") -> Iterator[bytes]:
     return (string(f"{prefix}{index}") for index in range(count))
+
+
+def ids(count: int, rest: bytes) -> Iterator[bytes]:
+    """Topics by ids that no topic has, each with `rest`."""
+    return (index.to_bytes(16) + rest for index in range(1, count + 1))
+
+
+def consumer_heartbeat() -> bytes:
+    subscribed = flexible_body.array(
+        flexible_body.text(f"no.such_topic-{index}") for index in range(MANY // 2)
+    )
+    owned = flexible_body.array(ids(MANY // 4, flexible_body.int32s([0]) + NO_TAGS))
+    start = NO_TAGS + flexible_body.text("group") + flexible_body.text("member") + struct.pack(">i", 1)
+    body = start + 2 * NULL + struct.pack(">i", -1) + subscribed + 2 * NULL + owned + NO_TAGS
+    return frame(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, body)
+
+
+def offset_fetch_by_id() -> bytes:
+    topics = flexible_body.array(ids(MANY // 2 - 10, flexible_body.int32s([0]) + NO_TAGS))
+    group = flexible_body.text("group") + NULL + struct.pack(">i", -1) + topics + NO_TAGS
+    return frame(ApiKey.OFFSET_FETCH, 10, NO_TAGS + flexible_body.array([group]) + b"\x00" + NO_TAGS)
+
+
+def offset_commit_by_id() -> bytes:
+    partition = struct.pack(">iqi", 0, 0, -1) + flexible_body.text("") + NO_TAGS
+    topics = flexible_body.array(ids(MANY // 2 - 10, flexible_body.array([partition]) + NO_TAGS))
+    start = NO_TAGS + flexible_body.text("group") + struct.pack(">i", -1) + flexible_body.text("") + NULL
+    return frame(ApiKey.OFFSET_COMMIT, 10, start + topics + NO_TAGS)
+
+
+def consumer_describe() -> bytes:
+    groups = flexible_body.array(flexible_body.text(f"group-{index}") for index in range(MANY))
+    return frame(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, NO_TAGS + groups + b"\x01" + NO_TAGS)
 
 
 def new_topics(count: int) -> bytes:
@@ -150,6 +183,10 @@ MANY_THINGS: dict[str, Callable[[], bytes]] = {
         + struct.pack(">hi", -1, 30_000)
         + array(name + array([struct.pack(">ii", 0, 0)]) for name in names(MANY // 2)),
     ),
+    "ConsumerGroupHeartbeat": consumer_heartbeat,
+    "ConsumerGroupDescribe": consumer_describe,
+    "OffsetFetch by id": offset_fetch_by_id,
+    "OffsetCommit by id": offset_commit_by_id,
     "DeleteGroups": lambda: frame(ApiKey.DELETE_GROUPS, 0, array(names(20_000))),
 }
 

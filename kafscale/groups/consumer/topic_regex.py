@@ -22,7 +22,7 @@ MAX_PROGRAM_SIZE: Final = 5_000
 """Instructions of a compiled expression: room for the longest one without repetitions. A name costs at most 5 ms."""
 
 MAX_MEMORY_BYTES: Final = 256 * 1024
-"""What RE2 may take for one expression, compiled and with its automaton's states."""
+"""The memory that RE2 may take for one expression, compiled and with its automaton's states."""
 
 NAMES_PER_PIECE: Final = 500
 """Names that are matched at a time: about 4 ms on a thread for a common expression."""
