@@ -1,1 +1,1 @@
-"""Consumer groups of the newer protocol (KIP-848): the broker assigns the partitions, members reconcile."""
+"""Groups of the consumer protocol (KIP-848): the coordinator assigns, members follow by heartbeats."""
