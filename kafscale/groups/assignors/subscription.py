@@ -43,7 +43,7 @@ def is_homogeneous(members: Mapping[str, Subscription]) -> bool:
     """True if all members subscribe to the same topics."""
     subscriptions = iter(members.values())
     first = next(subscriptions, None)
-    # Sets that are the same object are compared topic by topic too.
+    # `==` compares a set with itself topic by topic, `is` does not.
     return first is None or all(
         other.topic_ids is first.topic_ids or other.topic_ids == first.topic_ids for other in subscriptions
     )

@@ -83,7 +83,7 @@ def _share_out(topic: _Topic, counts: list[int]) -> None:
 
 
 def _level_all(topics: list[_Topic], counts: list[int]) -> None:
-    """Level each topic, and again the topics of members whose counts changed since."""
+    """Level each topic, and again those of members whose counts have changed, until none has."""
     changed = set(range(len(counts)))
     while changed:
         suspects, changed = changed, set()
