@@ -21,6 +21,10 @@ STICKY = "org.apache.kafka.clients.consumer.StickyAssignor"
 COOPERATIVE_STICKY = "org.apache.kafka.clients.consumer.CooperativeStickyAssignor"
 USER_DATA = "UserDataAssignor"
 
+# A member of the consumer protocol has its timeouts from the group, and no assignor of its own.
+CONSUMER_PROTOCOL: Mapping[str, object] = {"group.protocol": "consumer"}
+CLASSIC_ONLY = ("heartbeat.interval.ms", "session.timeout.ms", STRATEGY)
+
 # Members learn the results of heartbeats at once, and closing does not wait long for a fetch. Only
 # tests of a timeout set a short one.
 MEMBER_CONFIG: Mapping[str, object] = {
@@ -133,6 +137,9 @@ class JavaMember:
     def position(self, partition: Partition) -> int:
         return int(self._ask("position", partition=partition)["offset"])
 
+    def seek(self, partition: Partition, offset: int) -> None:
+        self._ask("seek", partition=partition, offset=offset)
+
     def enforce_rebalance(self) -> None:
         self._ask("enforce_rebalance")
 
@@ -244,6 +251,7 @@ class JavaGroups:
         topics: Sequence[str] = (),
         *,
         pattern: str | None = None,
+        regex: str | None = None,
         assign: Sequence[Partition] | None = None,
         commit: bool = True,
         config: Mapping[str, object] | None = None,
@@ -252,6 +260,7 @@ class JavaGroups:
         """Start a member; it joins in the background.
 
         `commit`: commitSync after each poll that gave records. `without`: settings to leave at their defaults.
+        `pattern` is resolved by the client; `regex`, of the consumer protocol, by the broker.
         """
         # A member's id begins with its client's name and assignors sort by it: padded, the order is that of joining.
         name = f"member-{next(_numbers):06}"
@@ -264,7 +273,13 @@ class JavaGroups:
         }
         for setting in without:
             del merged[setting]
-        request = {"topics": topics, "pattern": pattern, "assign": assign, "commit": commit}
+        request = {
+            "topics": topics,
+            "pattern": pattern,
+            "regex": regex,
+            "assign": assign,
+            "commit": commit,
+        }
         self.server.ask({"do": "start", "name": name, "config": _texts(merged), **request}, ASK_SECONDS)
         self.members.append(JavaMember(self.server, name))
         return self.members[-1]
@@ -322,6 +337,22 @@ class JavaGroups:
             return shared()
 
         wait_until(complete, f"{len(members)} members share {len(wanted)} partitions")
+
+    def check_owners(self) -> None:
+        """Assert that no partition had two owners at any time, by the members' rebalance listeners."""
+        events = [
+            (event["number"], member.name, event)
+            for member in self.members
+            for event in member.events("assigned", "revoked", "lost")
+        ]
+        owners: dict[Partition, str] = {}
+        for _, name, event in sorted(events, key=lambda one: one[0]):
+            for key in partition_set(event["partitions"]):
+                if event["kind"] == "assigned":
+                    assert key not in owners, f"{key} is given to {name} while {owners[key]} has it"
+                    owners[key] = name
+                else:
+                    assert owners.pop(key, None) == name, f"{name} gives up {key}, which it has not"
 
     def wait_processed(self, sent: Mapping[Partition, Sequence[str]]) -> None:
         """Wait for every record, and check that each was processed once and in order. None is lost or repeated."""

@@ -16,12 +16,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.regex.Pattern;
 import org.apache.kafka.clients.consumer.CloseOptions;
+import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.SubscriptionPattern;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
@@ -32,6 +34,7 @@ import org.apache.kafka.common.serialization.StringDeserializer;
  */
 final class GroupMember implements ConsumerRebalanceListener {
     private static final Duration POLL = Duration.ofMillis(20);
+    private static final int ATTEMPTS = 100;
     private static final Duration CLOSE = Duration.ofSeconds(10);
     /** Events of all members carry numbers from here: what one did before another has the lower number. */
     private static final AtomicLong CLOCK = new AtomicLong();
@@ -124,6 +127,11 @@ final class GroupMember implements ConsumerRebalanceListener {
                         .put("offset", consumer.position(Json.partition(request.get("partition"))));
             case "group_metadata":
                 return this::groupMetadata;
+            case "seek":
+                return () -> {
+                    consumer.seek(Json.partition(request.get("partition")), request.get("offset").asLong());
+                    return Json.object();
+                };
             case "enforce_rebalance":
                 return () -> {
                     consumer.enforceRebalance("a test wants it");
@@ -173,7 +181,9 @@ final class GroupMember implements ConsumerRebalanceListener {
     }
 
     private void subscribe() {
-        if (start.hasNonNull("pattern")) {
+        if (start.hasNonNull("regex")) {
+            consumer.subscribe(new SubscriptionPattern(start.get("regex").asText()), this);
+        } else if (start.hasNonNull("pattern")) {
             consumer.subscribe(Pattern.compile(start.get("pattern").asText()), this);
         } else if (start.hasNonNull("assign")) {
             consumer.assign(Json.partitions(start.get("assign")));
@@ -234,11 +244,26 @@ final class GroupMember implements ConsumerRebalanceListener {
             return;
         }
         try {
-            consumer.commitSync(uncommitted);
+            commitSync(uncommitted);
             uncommitted.clear();
         } catch (RebalanceInProgressException error) {
             // With a cooperative assignor records come while the group rebalances: commit after it, or on revocation.
             event("commit_later", Json.failure(error));
+        }
+    }
+
+    /** As an application of the consumer protocol must: Java does not repeat a commit of an epoch that is over. */
+    private void commitSync(Map<TopicPartition, OffsetAndMetadata> offsets) {
+        for (int attempt = 1; ; attempt++) {
+            try {
+                consumer.commitSync(offsets);
+                return;
+            } catch (CommitFailedException error) {
+                if (attempt == ATTEMPTS || !error.getMessage().contains("stale member epoch")) {
+                    throw error;
+                }
+                event("commit_again", Json.failure(error));
+            }
         }
     }
 
