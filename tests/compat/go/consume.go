@@ -33,10 +33,12 @@ func consume(arguments []string) error {
 	session := flags.Duration("session", 45*time.Second, "session timeout")
 	rack := flags.String("rack", "", "where the client is, for brokers that know racks")
 	count := flags.Int("count", 0, "end after that many records; 0: at SIGTERM")
+	protocol := flags.String("protocol", "classic", "the group's protocol: classic or consumer (KIP-848)")
 	autocommit := flags.Bool("autocommit", false, "commit what was polled every 100 ms and at the end")
 	flags.Parse(arguments)
 
 	options := []kgo.Opt{
+		kgo.WithContext(groupProtocol(*protocol)),
 		kgo.ConsumerGroup(*group),
 		kgo.ConsumeTopics(strings.Split(*topics, ",")...),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
@@ -88,6 +90,14 @@ func consume(arguments []string) error {
 	client.Close() // commits when it commits by itself, and leaves
 	say(event{"event": "closed"})
 	return nil
+}
+
+// groupProtocol is a context for the client: by a value in it, franz-go 1.20 opts in to the consumer protocol.
+func groupProtocol(name string) context.Context {
+	if name != "consumer" {
+		return context.Background()
+	}
+	return context.WithValue(context.Background(), "opt_in_kafka_next_gen_balancer_beta", true)
 }
 
 // tells reports partitions that come or go, and the generation in which they do.
