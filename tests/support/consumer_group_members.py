@@ -61,7 +61,7 @@ class ConsumerMember:
 
     def join(self, *names: str, version: int = NEWEST, **fields: Any) -> HeartbeatReply:
         """Join with all that a new member has to say; `fields` replace it."""
-        whole = {
+        whole: dict[str, Any] = {
             "instance_id": self.instance_id,
             "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
             "names": names,
@@ -86,6 +86,18 @@ class ConsumerMember:
     def acknowledge(self, owned: Partitions | None = None) -> HeartbeatReply:
         """A heartbeat that names the partitions it has: those that it was given last."""
         return self.heartbeat(owned=self.assignment if owned is None else owned)
+
+    def news(self) -> HeartbeatReply:
+        """The next reply that has an assignment."""
+
+        def ask() -> HeartbeatReply | None:
+            reply = self.heartbeat()
+            assert reply.error_code == NONE, reply
+            return None if reply.assignment is None else reply
+
+        found = wait_until(ask, f"an assignment for {self.id}")
+        assert found is not None
+        return found
 
     def settle(self, beats: int = 2) -> None:
         """Acknowledge, and take what comes: all that it can get before others revoke."""

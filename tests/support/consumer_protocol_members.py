@@ -42,7 +42,11 @@ class Journal:
 
     def of(self, member: str, kind: str) -> list[Partitions]:
         """A member's changes of one kind, without empty ones."""
-        return [partitions for name, one, partitions in self.changes if (name, one) == (member, kind) and partitions]
+        return [
+            partitions
+            for name, one, partitions in self.changes
+            if (name, one) == (member, kind) and partitions
+        ]
 
     def check_owners(self) -> None:
         """Assert that no partition had two owners at any time."""

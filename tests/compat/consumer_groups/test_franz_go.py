@@ -85,7 +85,9 @@ def test_records_are_consumed_with_changing_members(
     wait_until(lambda: len(consumed()) >= len(wanted), "every record")
     assert sorted(consumed()) == sorted(wanted)  # each by one of them
     second.stop()
-    ends = {one: committed(group.wire, group.name, [one])[one].offset for one in partitions_of(topic, PARTITIONS)}
+    ends = {
+        one: committed(group.wire, group.name, [one])[one].offset for one in partitions_of(topic, PARTITIONS)
+    }
     assert list(ends.values()) == producer.counts
     errors = [row for member in (first, second) for row in member.events("error")]
     assert errors == []

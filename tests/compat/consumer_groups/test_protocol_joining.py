@@ -72,7 +72,7 @@ def test_heartbeat_without_news_has_no_assignment(group: RawConsumerGroup) -> No
     assert outcome(member.heartbeat(owned={})) == same
     assert outcome(member.heartbeat(owned={topic_id: [0, 1, 9]})) == same
     assert outcome(member.heartbeat(names=[topic])) == same
-    whole = {"names": [topic], "rebalance_timeout_ms": 60_000, "owned": {topic_id: [0, 1]}}
+    whole: dict[str, Any] = {"names": [topic], "rebalance_timeout_ms": 60_000, "owned": {topic_id: [0, 1]}}
     assert outcome(member.heartbeat(**whole)) == accepted(member, 1, {topic_id: [0, 1]})
     assert group.epochs() == ("Stable", 1, 1)
 

@@ -214,6 +214,7 @@ def commits_in_transaction(
         lambda: reply if (reply := wire.call(start, InitProducerIdResponse, 4)).error_code == NONE else None,
         "a producer id",
     )
+    assert producer is not None
     identity = {
         "transactional_id": name,
         "group_id": group.name,

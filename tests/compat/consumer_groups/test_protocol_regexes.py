@@ -2,17 +2,15 @@
 
 import pytest
 
-from tests.support.consumer_group_codec import HeartbeatReply
 from tests.support.consumer_group_members import (
     INVALID_REGULAR_EXPRESSION,
-    ConsumerMember,
     RawConsumerGroup,
     accepted,
     outcome,
     refused,
 )
 from tests.support.consumer_group_members import topic_id as id_of
-from tests.support.group_wire import GROUP_ID_NOT_FOUND, NONE
+from tests.support.group_wire import GROUP_ID_NOT_FOUND
 from tests.support.topics import create_topic, unique_name
 from tests.support.waiting import wait_until
 
@@ -29,19 +27,6 @@ INVALID = {
     "name without end": "(?P<n",
     "unknown class": r"\p{Foo}",
 }
-
-
-def news(member: ConsumerMember) -> HeartbeatReply:
-    """The next reply with an assignment."""
-
-    def ask() -> HeartbeatReply | None:
-        reply = member.heartbeat()
-        assert reply.error_code == NONE, reply
-        return reply if reply.assignment is not None else None
-
-    found = wait_until(ask, f"an assignment for {member.id}")
-    assert found is not None
-    return found
 
 
 @pytest.mark.parametrize("regex", INVALID.values(), ids=INVALID.keys())
@@ -88,7 +73,7 @@ def test_members_of_one_regex_share_its_topics(group: RawConsumerGroup) -> None:
     create_topic(group.broker, f"{prefix}-a", 4)
     topic_id = id_of(group.wire, f"{prefix}-a")
     first = group.joined("A", names=None, regex=f"{prefix}-.*")
-    assert outcome(news(first))[3] == {topic_id: frozenset(range(4))}
+    assert outcome(first.news())[3] == {topic_id: frozenset(range(4))}
     second = group.joined("B", names=None, regex=f"{prefix}-.*")
 
     def shared() -> bool:
@@ -103,7 +88,7 @@ def test_version_0_leaves_the_regex(group: RawConsumerGroup) -> None:
     prefix = unique_name("regex")
     create_topic(group.broker, f"{prefix}-a")
     member = group.joined("A", names=None, regex=f"{prefix}-.*")
-    news(member)
+    member.news()
     epoch = member.epoch
     assert outcome(member.heartbeat(version=0)) == accepted(member, epoch)
     assert group.describe().members[member.id].regex == f"{prefix}-.*"
@@ -116,4 +101,4 @@ def test_regex_finds_topics_that_come_later(group: RawConsumerGroup) -> None:
     member = group.joined("A", names=None, regex=f"{prefix}-.*")
     assert member.assignment == {}
     create_topic(group.broker, f"{prefix}-new")
-    assert news(member).assignment == {id_of(group.wire, f"{prefix}-new"): frozenset([0])}
+    assert member.news().assignment == {id_of(group.wire, f"{prefix}-new"): frozenset([0])}
