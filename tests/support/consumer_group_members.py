@@ -185,13 +185,13 @@ def raw_consumer_group(broker: Any, name: str | None = None) -> Iterator[RawCons
 def accepted(
     member: ConsumerMember, epoch: int, assignment: Mapping[uuid.UUID, Iterable[int]] | None = None
 ) -> tuple[Any, ...]:
-    """What `outcome` gives of a reply without error."""
+    """A reply without error, as `outcome` gives it."""
     given = None if assignment is None else {topic: frozenset(one) for topic, one in assignment.items()}
     return NONE, member.id, epoch, given
 
 
 def refused(error_code: int) -> tuple[Any, ...]:
-    """What `outcome` gives of a reply with that error."""
+    """A reply with that error, as `outcome` gives it."""
     return error_code, None, 0, None
 
 

@@ -168,7 +168,7 @@ def test_consumer_member_joins_a_classic_group(group: RawConsumerGroup) -> None:
     assert group.epochs() == ("Stable", 2, 2)
 
 
-def test_group_is_classic_again_when_only_classic_members_are_left(group: RawConsumerGroup) -> None:
+def test_group_of_classic_members_alone_is_classic_again(group: RawConsumerGroup) -> None:
     topic, _ = group.new_topic(4)
     new, old = mixed(group, topic)
     assert outcome(new.leave())[0] == NONE
