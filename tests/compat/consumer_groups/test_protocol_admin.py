@@ -69,7 +69,8 @@ def test_description_of_what_is_no_consumer_group(group: RawConsumerGroup) -> No
     assert describe_consumer_groups(group.wire, []) == []
 
 
-def test_description_of_a_group_that_is_named_twice(group: RawConsumerGroup) -> None:
+def test_every_group_that_is_asked_for_is_described(group: RawConsumerGroup) -> None:
+    """Kafka repeats a group that is named twice; here it is described once."""
     topic, _ = group.new_topic()
     group.joined("A", topic)
     found = describe_consumer_groups(group.wire, [group.name, "absent", group.name])

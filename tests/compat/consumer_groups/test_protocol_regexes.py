@@ -73,7 +73,8 @@ def test_members_of_one_regex_share_its_topics(group: RawConsumerGroup) -> None:
     create_topic(group.broker, f"{prefix}-a", 4)
     topic_id = id_of(group.wire, f"{prefix}-a")
     first = group.joined("A", names=None, regex=f"{prefix}-.*")
-    assert outcome(first.news())[3] == {topic_id: frozenset(range(4))}
+    wanted = {topic_id: frozenset(range(4))}
+    wait_until(lambda: first.heartbeat() and first.assignment == wanted, "topics by the regex")
     second = group.joined("B", names=None, regex=f"{prefix}-.*")
 
     def shared() -> bool:
@@ -88,7 +89,7 @@ def test_version_0_leaves_the_regex(group: RawConsumerGroup) -> None:
     prefix = unique_name("regex")
     create_topic(group.broker, f"{prefix}-a")
     member = group.joined("A", names=None, regex=f"{prefix}-.*")
-    member.news()
+    wait_until(lambda: member.heartbeat() and member.assignment, "topics by the regex")
     epoch = member.epoch
     assert outcome(member.heartbeat(version=0)) == accepted(member, epoch)
     assert group.describe().members[member.id].regex == f"{prefix}-.*"
