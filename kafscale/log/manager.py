@@ -370,7 +370,7 @@ class LogManager:
         await self.flusher.drain()
 
     def unfinished(self) -> dict[str, object]:
-        """What keeps `drain` from returning, for the log."""
+        """The reasons why `drain` does not return, for the log."""
         return self.flusher.unfinished()
 
     def end_waiting(self) -> None:

@@ -363,7 +363,7 @@ class Flusher:
             await self._step()
 
     def unfinished(self) -> dict[str, object]:
-        """What keeps `drain` from returning, for the log: a few of each."""
+        """The reasons why `drain` does not return, for the log: a few of each."""
         entries = [
             f"{journal.journal_id}/{sequence} of {len(taken)} partitions"
             for (journal, sequence), taken in self._in_flight.items()
