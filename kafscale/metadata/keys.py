@@ -17,6 +17,7 @@ COORDINATORS = "coordinators/"
 FEATURES = "features/"
 GROUP_SHARDS = "group-shards/"
 GROUPS = "groups/"
+GROUP_MEMBERS = "group-members/"
 GROUP_OFFSETS = "group-offsets/"
 EXPORTS = "exports/"
 JOURNALS = "journals/"
@@ -117,6 +118,27 @@ def group(group_id: str) -> str:
 def group_id(key: str) -> str:
     """The inverse of `group`."""
     return unquote(key.split("/")[2])
+
+
+def shard_members(shard: int) -> str:
+    """The prefix of the members of a shard's consumer groups."""
+    return f"{GROUP_MEMBERS}{shard}/"
+
+
+def group_members(group_id: str) -> str:
+    """The prefix of a consumer group's members."""
+    return f"{shard_members(shard_of(group_id))}{quote(group_id, safe='')}/"
+
+
+def group_member(group_id: str, member_id: str) -> str:
+    """A member of a consumer group. A member id may be anything: it is percent-encoded."""
+    return f"{group_members(group_id)}{quote(member_id, safe='')}"
+
+
+def group_and_member(key: str) -> tuple[str, str]:
+    """The inverse of `group_member`. Raises `ValueError`."""
+    _, _, group, member = key.split("/")
+    return unquote(group), unquote(member)
 
 
 def shard_offsets(shard: int) -> str:
