@@ -1,5 +1,7 @@
 """The effects of an event: answers to requests, records to store, rebalances to count."""
 
+import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafscale.formats.group_record import GroupRecord
@@ -58,7 +60,18 @@ class Decided:
     error_code: ErrorCode
 
 
-Content = Joined | Synced | Left | Decided
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeated:
+    """The answer to a heartbeat of the consumer protocol. `assignment`: None if the member has been told it."""
+
+    error_code: ErrorCode = ErrorCode.NONE
+    message: str = ""
+    member_id: str = NO_MEMBER_ID
+    member_epoch: int = 0
+    assignment: Mapping[uuid.UUID, frozenset[int]] | None = None
+
+
+Content = Joined | Synced | Left | Decided | Heartbeated
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,7 +94,8 @@ class Leave:
 class Commit:
     """The question if this member, or a client outside the group, may commit now.
 
-    `is_transactional`: TxnOffsetCommit, else OffsetCommit.
+    `is_transactional`: TxnOffsetCommit, else OffsetCommit. `knows_member_epochs`: the client knows the errors of
+    consumer groups (KIP-848); `generation` is the member's epoch in these.
     """
 
     now_ms: int
@@ -103,6 +104,7 @@ class Commit:
     group_instance_id: str | None
     generation: int
     is_transactional: bool = False
+    knows_member_epochs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

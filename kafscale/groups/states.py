@@ -1,4 +1,4 @@
-"""The states of a consumer group, under the names that Kafka's tools print."""
+"""The states of a group, under the names that Kafka's tools print."""
 
 from enum import StrEnum
 
@@ -14,6 +14,12 @@ class GroupState(StrEnum):
 
     COMPLETING_REBALANCE = "CompletingRebalance"
     """The generation has its members; waiting for the leader's assignment to arrive and to be stored."""
+
+    ASSIGNING = "Assigning"
+    """Of a consumer group (KIP-848): the target assignment is being computed."""
+
+    RECONCILING = "Reconciling"
+    """Of a consumer group: members give partitions up and take others over, on their way to the target assignment."""
 
     STABLE = "Stable"
     """Every member has its assignment of this generation, or can fetch it."""

@@ -1,0 +1,303 @@
+"""A consumer group's data and queries on it (KIP-848); machine.py has the events that change it."""
+
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from kafscale.formats.consumer_group_record import ConsumerGroupRecord
+from kafscale.formats.consumer_member_record import Assignment, ConsumerMember, MemberState
+from kafscale.groups.consumer.assignment import TopicIdPartition, partitions_of, union
+from kafscale.groups.consumer.events import ConsumerHeartbeatReceived, Topics
+from kafscale.groups.effects import Answer
+from kafscale.groups.group import GROUP_MEMORY_BYTES, long_text_bytes
+from kafscale.groups.states import GroupState
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+
+_MEMBER_MEMORY_BYTES: Final = 2048
+_TOPIC_MEMORY_BYTES: Final = 256
+_PARTITION_MEMORY_BYTES: Final = 128
+Counted = TypeVar("Counted", str, int)
+
+_NOTHING: Final[Assignment] = {}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerPolicy:
+    """The broker's settings for consumer groups. `assignors`: names; the first is the default."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    max_size: int
+    assignors: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitedTarget:
+    """A heartbeat that waits for the target assignment of `epoch`. `told`: the assignment that the member knows."""
+
+    epoch: int
+    event: ConsumerHeartbeatReceived
+    member_id: str
+    told: Assignment
+
+
+@dataclass(slots=True)
+class Changes:
+    """What is to be stored with the event that is being applied."""
+
+    members: set[str] = field(default_factory=set)
+    removed: set[str] = field(default_factory=set)
+    group: bool = False
+
+
+class ConsumerGroup:
+    """One group of the consumer protocol. Only the actions behind machine.py change it; all other code reads it.
+
+    `target`: of the members, by id, for `assignment_epoch`. `topics`: those that it was computed with; None in a
+    group that was loaded and not yet compared with the topics of now. `newer_topics`: those that the broker's view
+    showed while a target was computed. `resolved`: the topics of each regular expression.
+    """
+
+    def __init__(self, group_id: str, policy: ConsumerPolicy, now_ms: int) -> None:
+        self.group_id = group_id
+        self.policy = policy
+        self.is_dead = False
+        self.state_since_ms = now_ms
+        self.group_epoch = 0
+        self.assignment_epoch = 0
+        self.is_assigning = False
+        self.newer_topics: Topics | None = None
+        self.target: Mapping[str, Assignment] = {}
+        self.topics: Topics | None = None
+        self.resolved: dict[str, frozenset[str]] = {}
+        self.members: dict[str, ConsumerMember] = {}
+        self.static_members: dict[str, str] = {}
+        self.sessions: dict[str, int] = {}
+        self.rebalance_deadlines: dict[str, int] = {}
+        self.changes = Changes()
+        self.awaited_targets: list[AwaitedTarget] = []
+        self.unstored_answers: dict[int, list[Answer]] = {}
+        self.last_store_id = 0
+        self.rebalance_since_ms: int | None = None
+        self._owners: Counter[TopicIdPartition] = Counter()
+        self._names: Counter[str] = Counter()
+        self._regexes: Counter[str] = Counter()
+        self._fresh: set[str] = set()
+        self._assignors: Counter[str] = Counter()
+        self._stable_at: Counter[int] = Counter()
+        self._earliest_deadline_ms: int | None = None
+        self._members_memory_bytes = 0
+
+    @classmethod
+    def of(
+        cls,
+        group_id: str,
+        policy: ConsumerPolicy,
+        record: ConsumerGroupRecord,
+        members: Iterable[ConsumerMember],
+        now_ms: int,
+    ) -> "ConsumerGroup":
+        """The group as the previous coordinator stored it. Its members' sessions start now."""
+        group = cls(group_id, policy, now_ms)
+        group.state_since_ms = record.state_since_ms
+        for member in members:
+            group.put(member)
+            group.set_session(member.member_id, now_ms + group.session_timeout_ms(member))
+        group.group_epoch = max(
+            [record.group_epoch, *(member.member_epoch for member in group.members.values())]
+        )
+        group.assignment_epoch = group.group_epoch
+        group.target = {member.member_id: member.assigned for member in group.members.values()}
+        group.changes = Changes()
+        return group
+
+    # Queries
+
+    GROUP_TYPE: Final = "consumer"
+    """As ListGroups names it."""
+
+    @property
+    def state(self) -> GroupState:
+        """As Kafka derives it."""
+        if self.is_dead:
+            return GroupState.DEAD
+        if not self.members:
+            return GroupState.EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return GroupState.ASSIGNING
+        # Counted, because it is asked for at each heartbeat.
+        is_stable = self._stable_at[self.assignment_epoch] == len(self.members)
+        return GroupState.STABLE if is_stable else GroupState.RECONCILING
+
+    @property
+    def protocol_type(self) -> str:
+        """As Kafka's tools print it."""
+        return CONSUMER_PROTOCOL_TYPE
+
+    @property
+    def pending_members(self) -> Mapping[str, int]:
+        """Members of classic groups that have an id and have not joined: here are none."""
+        return {}
+
+    @property
+    def memory_bytes(self) -> int:
+        """The group's memory, roughly."""
+        return GROUP_MEMORY_BYTES + long_text_bytes(self.group_id) + self._members_memory_bytes
+
+    def record(self) -> ConsumerGroupRecord:
+        """The record to store."""
+        return ConsumerGroupRecord(self.group_epoch, self.state_since_ms)
+
+    def subscribed_topics(self) -> frozenset[str]:
+        """The topics of all members, by name or by a regular expression."""
+        by_regex = (self.resolved.get(regex, frozenset()) for regex in self._regexes)
+        return frozenset(self._names).union(*by_regex)
+
+    def topics_of(self, member: ConsumerMember) -> frozenset[str]:
+        """The topics of one member."""
+        regex = member.subscribed_topic_regex
+        return member.subscribed_topic_names | (
+            frozenset() if regex is None else self.resolved.get(regex, frozenset())
+        )
+
+    def unresolved(self) -> list[str]:
+        """The regular expressions whose topics are not known: those of a group that was loaded."""
+        return [regex for regex in self._regexes if regex not in self.resolved]
+
+    def stale_regexes(self) -> list[str]:
+        """Those whose topics are not known, or may be others by now; a heartbeat has them found again."""
+        stale = [regex for regex in self._regexes if regex not in self._fresh]
+        self._fresh.update(stale)
+        return stale
+
+    def regexes_are_stale(self) -> None:
+        """Topics were created or deleted."""
+        self._fresh.clear()
+
+    def uses_regex(self, regex: str) -> bool:
+        """True if a member subscribes to it."""
+        return regex in self._regexes
+
+    def is_owned(self, partition: TopicIdPartition) -> bool:
+        """True if a member has the partition, or has not given it up yet."""
+        return partition in self._owners
+
+    def target_of(self, member_id: str) -> Assignment:
+        """The member's part of the target assignment."""
+        return self.target.get(member_id, _NOTHING)
+
+    @property
+    def assignor(self) -> str:
+        """The assignor that most members prefer, as in Kafka."""
+        known = [(count, name) for name, count in self._assignors.items() if name in self.policy.assignors]
+        return max(known, key=lambda one: one[0])[1] if known else self.policy.assignors[0]
+
+    def session_timeout_ms(self, member: ConsumerMember) -> int:
+        """How long the member may be silent."""
+        return self.policy.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
+
+    def next_deadline_ms(self) -> int | None:
+        """When `TimePassed` is due; it may be earlier than any member's deadline."""
+        return None if self.is_dead else self._earliest_deadline_ms
+
+    # Changes, for the actions
+
+    def set_resolved(self, regex: str, topic_names: frozenset[str]) -> None:
+        """These are the topics of the regular expression now."""
+        self.resolved[regex] = topic_names
+        self._fresh.add(regex)
+
+    def put(self, member: ConsumerMember) -> None:
+        """Add the member, or replace it."""
+        before = self.members.get(member.member_id)
+        if before == member:
+            return
+        # In this order: what both subscribe to is not forgotten in between.
+        self._count(member, 1)
+        if before is not None:
+            self._count(before, -1)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self.static_members[member.instance_id] = member.member_id
+        self.changes.members.add(member.member_id)
+        self.changes.removed.discard(member.member_id)
+
+    def remove(self, member_id: str) -> None:
+        """Remove the member with all that is known of it."""
+        member = self.members.pop(member_id)
+        self._count(member, -1)
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
+            del self.static_members[member.instance_id]
+        self.sessions.pop(member_id, None)
+        self.rebalance_deadlines.pop(member_id, None)
+        self.target = {one: target for one, target in self.target.items() if one != member_id}
+        self.changes.members.discard(member_id)
+        self.changes.removed.add(member_id)
+
+    def _count(self, member: ConsumerMember, change: int) -> None:
+        for partition in partitions_of(union(member.assigned, member.pending_revocation)):
+            self._owners[partition] += change
+            if not self._owners[partition]:
+                del self._owners[partition]
+        if member.state is MemberState.STABLE:
+            _add(self._stable_at, [member.member_epoch], change)
+        _add(self._names, member.subscribed_topic_names, change)
+        if member.subscribed_topic_regex is not None:
+            _add(self._regexes, [member.subscribed_topic_regex], change)
+            if member.subscribed_topic_regex not in self._regexes:
+                self.resolved.pop(member.subscribed_topic_regex, None)
+                self._fresh.discard(member.subscribed_topic_regex)
+        if member.server_assignor is not None:
+            _add(self._assignors, [member.server_assignor], change)
+        self._members_memory_bytes += change * _memory_bytes(member)
+
+    def set_session(self, member_id: str, at_ms: int) -> None:
+        """The member is removed at that time, unless it is heard of before."""
+        self.sessions[member_id] = at_ms
+        self._note_deadline(at_ms)
+
+    def set_rebalance_deadline(self, member_id: str, at_ms: int | None) -> None:
+        """The member is removed at that time, unless it has given up by then what it was asked to."""
+        if at_ms is None:
+            self.rebalance_deadlines.pop(member_id, None)
+        else:
+            self.rebalance_deadlines[member_id] = at_ms
+            self._note_deadline(at_ms)
+
+    def _note_deadline(self, at_ms: int) -> None:
+        if self._earliest_deadline_ms is None or at_ms < self._earliest_deadline_ms:
+            self._earliest_deadline_ms = at_ms
+
+    def find_deadline(self) -> None:
+        """Find the earliest deadline of now: those that were noted may have been postponed."""
+        deadlines = [*self.sessions.values(), *self.rebalance_deadlines.values()]
+        self._earliest_deadline_ms = min(deadlines, default=None)
+
+
+def _add(counts: Counter[Counted], names: Iterable[Counted], change: int) -> None:
+    for name in names:
+        counts[name] += change
+        if not counts[name]:
+            del counts[name]
+
+
+def _memory_bytes(member: ConsumerMember) -> int:
+    texts = (member.member_id, member.instance_id, member.client_id, member.subscribed_topic_regex)
+    names = sum(_TOPIC_MEMORY_BYTES + len(name) for name in member.subscribed_topic_names)
+    partitions = sum(len(one) for one in (*member.assigned.values(), *member.pending_revocation.values()))
+    protocols = 0 if member.classic is None else sum(len(data) + 256 for _, data in member.classic.protocols)
+    return (
+        _MEMBER_MEMORY_BYTES
+        + long_text_bytes(*texts)
+        + names
+        + partitions * _PARTITION_MEMORY_BYTES
+        + protocols
+    )
+
+
+def topic_ids(topics: Topics, names: Iterable[str]) -> frozenset[uuid.UUID]:
+    """The ids of those of the topics that exist."""
+    return frozenset(topics[name].topic_id for name in names if name in topics)

@@ -1,0 +1,182 @@
+"""Consumer groups (KIP-848) of the shards that this broker coordinates: heartbeats and descriptions."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from typing import Final, cast
+
+from kafscale.cluster.view import ClusterView
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer.events import JOINS, ConsumerHeartbeatReceived, RegexResolved
+from kafscale.groups.consumer.request_checks import check_heartbeat
+from kafscale.groups.consumer.requests import (
+    ConsumerHeartbeat,
+    DescribedConsumerGroup,
+    DescribedConsumerMember,
+    HeartbeatAnswer,
+)
+from kafscale.groups.consumer.topic_regex import TopicRegex, resolve
+from kafscale.groups.effects import Heartbeated
+from kafscale.groups.group import GROUP_MEMORY_BYTES
+from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.states import GroupState
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+from kafscale.settings.broker import Settings
+from kafscale.tasks.thread_turns import ThreadTurns
+
+_MEMBER_BYTES: Final = 2048
+_NAME_BYTES: Final = 256
+
+
+class ConsumerGroups:
+    """The coordinator's part for groups of the consumer protocol.
+
+    Every method raises `KafkaError` NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID.
+    """
+
+    def __init__(
+        self, shards: GroupShards, view: ClusterView, settings: Settings, now_ms: Callable[[], int]
+    ) -> None:
+        self._shards = shards
+        self._view = view
+        self._settings = settings
+        self._now_ms = now_ms
+        self._turns = ThreadTurns()
+
+    async def heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatAnswer:
+        """ConsumerGroupHeartbeat: returns when all that the answer says is durable.
+
+        Raises what `check_heartbeat` does, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+        FENCED_INSTANCE_ID, UNRELEASED_INSTANCE_ID, GROUP_MAX_SIZE_REACHED, INVALID_REGULAR_EXPRESSION, and
+        COORDINATOR_NOT_AVAILABLE if the metadata store does not answer in time.
+        """
+        check_heartbeat(request, self._shards.policies.consumer(request.group_id).assignors)
+        regex = request.subscribed_topic_regex
+        compiled = TopicRegex(regex) if regex else None
+        running = self._running(request)
+        group = running.group
+        assert isinstance(group, ConsumerGroup)
+        self._check_memory(group, request)
+        resolved = None if compiled is None else await self._matching(compiled, request)
+        for one in group.stale_regexes():
+            topic_names = await self._matching(TopicRegex(one), request)
+            running.notify(RegexResolved(now_ms=self._now_ms(), regex=one, topic_names=topic_names))
+        if running.group is not group or self._shards.group(request.group_id) is not running:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group was replaced meanwhile")
+        group.policy = self._shards.policies.consumer(request.group_id)
+        answer = await self._ask(running, request, resolved)
+        if answer.error_code is not ErrorCode.NONE:
+            raise KafkaError(answer.error_code, answer.message)
+        goes_on = answer.member_epoch >= JOINS
+        return HeartbeatAnswer(
+            member_id=answer.member_id,
+            member_epoch=answer.member_epoch,
+            heartbeat_interval_ms=group.policy.heartbeat_interval_ms if goes_on else 0,
+            assignment=answer.assignment,
+        )
+
+    async def _ask(
+        self, running: RunningGroup, request: ConsumerHeartbeat, resolved: frozenset[str] | None
+    ) -> Heartbeated:
+        names = request.subscribed_topic_names
+        reply_id = running.next_reply_id()
+        event = ConsumerHeartbeatReceived(
+            now_ms=self._now_ms(),
+            reply_id=reply_id,
+            member_id=request.member_id or str(uuid.uuid4()),
+            member_epoch=request.member_epoch,
+            instance_id=request.instance_id,
+            rack_id=request.rack_id,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            subscribed_topic_names=None if names is None else frozenset(names),
+            subscribed_topic_regex=request.subscribed_topic_regex,
+            resolved=resolved,
+            server_assignor=request.server_assignor,
+            owned=request.owned,
+            client_id=request.client_id,
+            client_host=request.client_host,
+        )
+        try:
+            async with asyncio.timeout(self._settings.offsets_commit_timeout_ms / 1000):
+                return cast(Heartbeated, await running.ask(event, reply_id))
+        except TimeoutError as late:
+            # What it changed is stored later, or was; the member asks again.
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, "the metadata store did not answer in time"
+            ) from late
+
+    def _running(self, request: ConsumerHeartbeat) -> RunningGroup:
+        """The group of the request; a new one for the first member."""
+        group_id, joins = request.group_id, request.member_epoch == JOINS
+        shard = self._shards.shard(group_id)
+        running = shard.groups.get(group_id)
+        if running is None or running.group.state is GroupState.DEAD:
+            if not joins:
+                raise _not_found(group_id, "not found")
+            self._shards.limits.check_new_group(self._shards.totals.stored, self._shards.shard_count)
+            return shard.create_consumer(group_id)
+        if isinstance(running.group, ConsumerGroup):
+            return running
+        if not joins or running.group.state is not GroupState.EMPTY:
+            raise _not_found(group_id, "is not a consumer group")
+        shard.replace_empty(running, by_consumer=True)
+        return running
+
+    def _check_memory(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> None:
+        """Refuse a member, or a subscription, that needs more memory or room in the store than groups may have."""
+        names = request.subscribed_topic_names or ()
+        growth = sum(_NAME_BYTES + len(name) for name in names)
+        if request.member_id not in group.members:
+            growth += _MEMBER_BYTES + (0 if group.members else GROUP_MEMORY_BYTES)
+        if request.member_epoch < JOINS or not growth:
+            return
+        totals = self._shards.totals
+        if totals.memory_bytes + growth > self._settings.group_memory_bytes:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                "the groups of this broker have all the memory that KAFSCALE_GROUP_MEMORY_BYTES allows",
+            )
+        self._shards.limits.check_record(totals.stored, self._shards.shard_count, growth)
+
+    async def _matching(self, regex: TopicRegex, request: ConsumerHeartbeat) -> frozenset[str]:
+        """The topics that the client may know of and that match."""
+        names = [topic.name for topic in self._view.topics() if request.may_describe(topic.name)]
+        return await resolve(regex, names, self._turns)
+
+    def describe(self, group_id: str) -> DescribedConsumerGroup:
+        """ConsumerGroupDescribe. Raises GROUP_ID_NOT_FOUND."""
+        running = self._shards.group(group_id)
+        if running is None or running.group.state is GroupState.DEAD:
+            raise _not_found(group_id, "not found")
+        group = running.group
+        if not isinstance(group, ConsumerGroup):
+            raise _not_found(group_id, "is not a consumer group")
+        return DescribedConsumerGroup(
+            group_id=group_id,
+            state=group.state.value,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.assignor,
+            members=tuple(
+                DescribedConsumerMember(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    rack_id=member.rack_id,
+                    member_epoch=member.member_epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=member.subscribed_topic_names,
+                    subscribed_topic_regex=member.subscribed_topic_regex,
+                    assignment=member.assigned,
+                    target_assignment=group.target_of(member.member_id),
+                    is_classic=member.classic is not None,
+                )
+                for member in group.members.values()
+            ),
+        )
+
+
+def _not_found(group_id: str, problem: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} {problem}.")

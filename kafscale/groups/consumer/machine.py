@@ -1,0 +1,176 @@
+"""The state machine of a consumer group of KIP-848: which event does what.
+
+Theory of operation. As with classic groups (`kafscale/groups/machine.py`), a driver applies one event after the
+other and carries out the effects. The state is derived from the epochs, so the table has a row for each event and no
+columns: a group that is alive does the same in every state.
+
+A change of members, subscriptions or topics raises the group epoch. That asks the driver for a target assignment
+(`Assign`, answered by `Assigned`), towards which each member goes by its own heartbeats (`reconciling.py`): a
+partition is given to a member only when no other has it, or may have it still.
+
+Memory may be ahead of the metadata store: changes are stored in their order, without a time limit, and an answer
+waits for all changes before it. If this broker is fenced, its memory of the group is thrown away, and with it only
+what no member was told.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer.events import (
+    Assigned,
+    ConsumerEvent,
+    ConsumerHeartbeatReceived,
+    Loaded,
+    RegexResolved,
+    TopicsChanged,
+)
+from kafscale.groups.consumer.heartbeats import fence, go_on, heartbeat
+from kafscale.groups.consumer.members import (
+    commit,
+    refuse_heartbeat,
+    refuse_join,
+    refuse_leave,
+    refuse_sync,
+    remove,
+)
+from kafscale.groups.consumer.settling import Effects, ask_for_target, raise_epoch, settle
+from kafscale.groups.effects import Answer, Decided, Heartbeated
+from kafscale.groups.events import (
+    Commit,
+    Event,
+    Heartbeat,
+    Join,
+    Leave,
+    Remove,
+    Stored,
+    StoreFailed,
+    Sync,
+    TimePassed,
+    Unload,
+)
+from kafscale.groups.states import GroupState
+from kafscale.protocol.error_codes import ErrorCode
+
+Action = Callable[[ConsumerGroup, Any, Effects], None]
+
+
+def regex_resolved(group: ConsumerGroup, event: RegexResolved, out: Effects) -> None:
+    """Topics that match, or match no longer, change what members subscribe to."""
+    if not group.uses_regex(event.regex) or group.resolved.get(event.regex) == event.topic_names:
+        return
+    group.set_resolved(event.regex, event.topic_names)
+    if group.topics is not None:
+        raise_epoch(group, "topics match a regular expression", event.now_ms, out)
+        settle(group, (), event.now_ms, out)
+    else:
+        _compare(group, out)
+
+
+def loaded(group: ConsumerGroup, event: Loaded, out: Effects) -> None:
+    """Find out if the members have what they should have."""
+    _compare(group, out)
+
+
+def _compare(group: ConsumerGroup, out: Effects) -> None:
+    """Once all that the members subscribe to is known."""
+    if group.members and not group.unresolved():
+        ask_for_target(group, out)
+
+
+def topics_changed(group: ConsumerGroup, event: TopicsChanged, out: Effects) -> None:
+    """Partitions were added, or topics are other ones."""
+    if group.is_assigning or group.topics is None:
+        group.newer_topics = event.topics
+    elif event.topics != group.topics:
+        group.topics = event.topics
+        raise_epoch(group, "topics changed", event.now_ms, out)
+        settle(group, (), event.now_ms, out)
+
+
+def assigned(group: ConsumerGroup, event: Assigned, out: Effects) -> None:
+    """Members go towards the new target from here on; those that waited for it take their first step."""
+    group.is_assigning = False
+    before, newer = group.topics, group.newer_topics
+    group.topics, group.newer_topics = event.topics, None
+    target = {one: event.target.get(one, group.target_of(one)) for one in group.members}
+    if event.epoch > group.assignment_epoch:
+        group.assignment_epoch, group.target = event.epoch, target
+    elif target != group.target or group.state is not GroupState.STABLE:
+        # It was loaded, and something has changed since it was stored, or it was under way.
+        raise_epoch(group, "another coordinator", event.now_ms, out)
+    if newer is not None and before is not None and newer != event.topics:
+        raise_epoch(group, "topics changed", event.now_ms, out)
+    done = [one for one in group.awaited_targets if one.epoch <= group.assignment_epoch]
+    group.awaited_targets = [one for one in group.awaited_targets if one.epoch > group.assignment_epoch]
+    if group.awaited_targets:
+        ask_for_target(group, out)
+    settle(group, [go_on(group, one) for one in done], event.now_ms, out)
+
+
+def time_passed(group: ConsumerGroup, event: TimePassed, out: Effects) -> None:
+    """Remove members that were silent for too long, or did not give up in time what they were asked to."""
+    now_ms = event.now_ms
+    silent = [one for one, at_ms in group.sessions.items() if at_ms <= now_ms]
+    slow = [one for one, at_ms in group.rebalance_deadlines.items() if at_ms <= now_ms]
+    for member_id in silent:
+        fence(group, member_id, "a member's session has ended", now_ms, out)
+    for member_id in slow:
+        if member_id in group.members:
+            fence(group, member_id, "a member did not give up its partitions in time", now_ms, out)
+    group.find_deadline()
+    settle(group, (), now_ms, out)
+
+
+def stored(group: ConsumerGroup, event: Stored, out: Effects) -> None:
+    """Answer what waited for this."""
+    out.extend(group.unstored_answers.pop(event.store_id, ()))
+
+
+def unload(group: ConsumerGroup, event: Unload, out: Effects) -> None:
+    """Answer all that waits: clients look for the coordinator again."""
+    refusal = Heartbeated(error_code=ErrorCode.NOT_COORDINATOR)
+    waiting = [one.event.reply_id for one in group.awaited_targets]
+    waiting += [answer.reply_id for answers in group.unstored_answers.values() for answer in answers]
+    group.awaited_targets, group.unstored_answers = [], {}
+    group.is_dead = True
+    out.extend(Answer(reply_id, refusal) for reply_id in waiting)
+
+
+def store_failed(group: ConsumerGroup, event: StoreFailed, out: Effects) -> None:
+    """This broker is fenced: `Unload` follows."""
+    refusal = Heartbeated(error_code=event.error_code)
+    for answer in group.unstored_answers.pop(event.store_id, ()):
+        out.append(Answer(answer.reply_id, refusal))
+
+
+TABLE: Final[Mapping[type, Action]] = {
+    Loaded: loaded,
+    ConsumerHeartbeatReceived: heartbeat,
+    RegexResolved: regex_resolved,
+    TopicsChanged: topics_changed,
+    Assigned: assigned,
+    TimePassed: time_passed,
+    Stored: stored,
+    StoreFailed: store_failed,
+    Unload: unload,
+    Commit: commit,
+    Remove: remove,
+    Join: refuse_join,
+    Sync: refuse_sync,
+    Heartbeat: refuse_heartbeat,
+    Leave: refuse_leave,
+}
+
+
+def apply(group: ConsumerGroup, event: Event | ConsumerEvent) -> Effects:
+    """Apply the event to the group and return what follows."""
+    effects: Effects = []
+    if not group.is_dead:
+        TABLE[type(event)](group, event, effects)
+    elif isinstance(event, ConsumerHeartbeatReceived):
+        refusal = Heartbeated(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        effects.append(Answer(event.reply_id, refusal))
+    elif isinstance(event, (Commit, Remove, Heartbeat)):
+        effects.append(Answer(event.reply_id, Decided(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+    return effects

@@ -1,0 +1,67 @@
+"""What every action ends with: changes are stored, and what is answered waits for that."""
+
+from collections.abc import Iterable
+
+from kafscale.groups.consumer.consumer_group import Changes, ConsumerGroup
+from kafscale.groups.consumer.effects import Assign, StoreChanges
+from kafscale.groups.effects import Answer, Effect, Heartbeated, RebalanceCompleted, RebalanceStarted
+from kafscale.groups.states import GroupState
+from kafscale.protocol.error_codes import ErrorCode
+
+Effects = list[Effect | StoreChanges | Assign]
+"""The list that an action appends to."""
+
+
+def refuse(reply_id: int, code: ErrorCode, message: str, out: Effects) -> None:
+    """Answer at once: nothing has changed."""
+    out.append(Answer(reply_id, Heartbeated(error_code=code, message=message)))
+
+
+def raise_epoch(group: ConsumerGroup, reason: str, now_ms: int, out: Effects) -> None:
+    """Members, subscriptions or topics are others now: there is to be another target assignment.
+
+    The next heartbeat asks for it, as in Kafka: many changes together cost one computation.
+    """
+    group.group_epoch += 1
+    group.changes.group = True
+    if group.rebalance_since_ms is None:
+        group.rebalance_since_ms = now_ms
+        out.append(RebalanceStarted(reason))
+    if group.members:
+        return
+    group.state_since_ms = now_ms
+    group.target = {}
+    group.topics = {}
+    group.rebalance_since_ms = None
+
+
+def ask_for_target(group: ConsumerGroup, out: Effects) -> None:
+    """Have the target assignment of the group's epoch computed, after the one that is being computed."""
+    if not group.is_assigning:
+        group.is_assigning = True
+        out.append(Assign(group.group_epoch))
+
+
+def settle(group: ConsumerGroup, answers: Iterable[Answer], now_ms: int, out: Effects) -> None:
+    """Store what has changed, and answer once all that was changed up to now is stored."""
+    changes = group.changes
+    if changes.members or changes.removed or changes.group:
+        group.changes = Changes()
+        group.last_store_id += 1
+        group.unstored_answers[group.last_store_id] = []
+        out.append(
+            StoreChanges(
+                store_id=group.last_store_id,
+                record=group.record() if changes.group else None,
+                members=tuple(group.members[one] for one in sorted(changes.members)),
+                removed=tuple(sorted(changes.removed)),
+            )
+        )
+    waiting = group.unstored_answers.get(group.last_store_id)
+    if waiting is None:
+        out.extend(answers)
+    else:
+        waiting.extend(answers)
+    if group.rebalance_since_ms is not None and group.state is GroupState.STABLE:
+        out.append(RebalanceCompleted(now_ms - group.rebalance_since_ms))
+        group.rebalance_since_ms = None

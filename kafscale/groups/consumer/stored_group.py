@@ -1,0 +1,86 @@
+"""A consumer group in the metadata store: the writes of its changes, and what a new coordinator reads."""
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from kafscale.errors import CorruptDataError
+from kafscale.formats.consumer_group_record import encode_consumer_group
+from kafscale.formats.consumer_member_record import (
+    ConsumerMember,
+    decode_consumer_member,
+    encode_consumer_member,
+)
+from kafscale.groups.consumer.effects import StoreChanges
+from kafscale.groups.stored_bytes import stored_size
+from kafscale.metadata import keys
+from kafscale.metadata.store import Delete, KeyValue, Operation, Put
+from kafscale.protocol.quoting import quoted
+
+logger = logging.getLogger(__name__)
+
+CONSUMER_GROUP_BYTES: Final = 512
+"""What the record of a consumer group takes in the store, with its key, at most by far."""
+
+
+def operations_of(group_id: str, changes: StoreChanges) -> list[Operation]:
+    """The writes of the changes. The group's record comes first: without it members' records mean nothing."""
+    group: list[Operation] = (
+        [] if changes.record is None else [Put(keys.group(group_id), encode_consumer_group(changes.record))]
+    )
+    members = (
+        Put(keys.group_member(group_id, one.member_id), encode_consumer_member(one))
+        for one in changes.members
+    )
+    removed = (Delete(keys.group_member(group_id, one)) for one in changes.removed)
+    return [*group, *members, *removed]
+
+
+def count_members(sizes: dict[str, int], operations: Iterable[Operation]) -> int:
+    """Keep the sizes of members' records, by key, as the writes change them; returns all of them together."""
+    for one in operations:
+        if not one.key.startswith(keys.GROUP_MEMBERS):
+            continue
+        if isinstance(one, Put):
+            sizes[one.key] = stored_size(one.key, one.value)
+        else:
+            sizes.pop(one.key, None)
+    return sum(sizes.values())
+
+
+class StoredMembers:
+    """The members of a shard's groups, as they are stored. `unreadable`: groups of which one cannot be read."""
+
+    def __init__(self, items: Iterable[KeyValue]) -> None:
+        self.unreadable: set[str] = set()
+        self._members: dict[str, dict[str, tuple[ConsumerMember, int]]] = {}
+        for item in items:
+            self._read(item)
+
+    def _read(self, item: KeyValue) -> None:
+        try:
+            group_id, member_id = keys.group_and_member(item.key)
+        except ValueError:
+            logger.warning("a key is that of no member", extra={"key": quoted(item.key)})
+            return
+        try:
+            member = decode_consumer_member(item.key, member_id, item.value)
+        except CorruptDataError as problem:
+            logger.error("a member cannot be read", extra={"problem": quoted(str(problem), 500)})
+            self.unreadable.add(group_id)
+            return
+        size = stored_size(item.key, item.value)
+        self._members.setdefault(group_id, {})[item.key] = (member, size)
+
+    def take(self, group_id: str) -> tuple[list[ConsumerMember], dict[str, int]]:
+        """The members of a consumer group, and what each takes in the store, by key."""
+        found = self._members.pop(group_id, {})
+        return [member for member, _ in found.values()], {key: size for key, (_, size) in found.items()}
+
+    def forget(self, group_id: str) -> None:
+        """The members of a group that is not served stay as they are."""
+        self._members.pop(group_id, None)
+
+    def left(self) -> list[str]:
+        """The keys of the members that no group has taken."""
+        return [key for of_group in self._members.values() for key in of_group]
