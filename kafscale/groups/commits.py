@@ -84,6 +84,7 @@ class OffsetCommits:
         group_instance_id: str | None,
         generation: int,
         offsets: Offsets,
+        knows_member_epochs: bool = False,
     ) -> ErrorCode:
         """NONE once every offset is durable. Raises `KafkaError`; `PartlyCommittedError` if some of them are."""
         began = time.perf_counter()
@@ -96,6 +97,7 @@ class OffsetCommits:
                 member_id=member_id,
                 group_instance_id=group_instance_id,
                 generation=generation,
+                knows_member_epochs=knows_member_epochs,
             )
             return cast(Decided, running.decide(event, reply_id)).error_code
 

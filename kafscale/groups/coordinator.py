@@ -6,7 +6,11 @@ from typing import cast
 
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.commits import OffsetCommits
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer.coordinator import ConsumerGroups
+from kafscale.groups.consumer.members import epoch_error
 from kafscale.groups.consumer.requests import ConsumerHeartbeat, DescribedConsumerGroup, HeartbeatAnswer
 from kafscale.groups.effects import Decided, Joined, Left, Synced
 from kafscale.groups.events import (
@@ -67,6 +71,7 @@ class GroupCoordinator:
         self._store = store
         self._settings = settings
         self._now_ms = now_ms
+        self.consumers = ConsumerGroups(shards, view, settings, now_ms)
         self._commits = OffsetCommits(shards, store, view, metrics, now_ms)
         self._transactional = TransactionalCommits(shards, store, participation, metrics, now_ms)
 
@@ -97,6 +102,9 @@ class GroupCoordinator:
         self._check_session_timeout(session_timeout_ms)
         check_protocols(protocols)
         check_texts(group_instance_id, client_id, protocol_type, *(one.name for one in protocols))
+        if running is not None and isinstance(running.group, ConsumerGroup) and not running.group.members:
+            # Any first member decides of which type an empty group is.
+            self._shards.shard(group_id).replace_empty(running, by_consumer=False)
         if running is None and member_id != NO_MEMBER_ID:
             return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
         text_bytes = long_text_bytes(
@@ -143,7 +151,8 @@ class GroupCoordinator:
         if running is None:
             self._shards.limits.check_new_group(totals.stored, self._shards.shard_count)
             growth += long_text_bytes(group_id)
-        member = None if running is None else running.group.members.get(member_id)
+        group = None if running is None else running.group
+        member = group.members.get(member_id) if isinstance(group, Group) else None
         growth += GROUP_MEMORY_BYTES if member is None else -member.memory_bytes
         if growth > 0 and totals.memory_bytes + growth > settings.group_memory_bytes:
             raise KafkaError(
@@ -166,9 +175,10 @@ class GroupCoordinator:
         running = self._member_group(group_id)
         if running is None:
             return Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)
-        if member_id != running.group.leader:
+        if isinstance(running.group, Group) and member_id == running.group.leader:
+            self._check_assignments(running.group, assignments)
+        else:
             assignments = {}  # Nothing reads them, and the request may wait for long.
-        self._check_assignments(running.group, assignments)
         reply_id = running.next_reply_id()
         event = Sync(
             now_ms=self._now_ms(),
@@ -232,17 +242,12 @@ class GroupCoordinator:
         return cast(Left, await running.ask(event, reply_id))
 
     async def consumer_heartbeat(self, request: ConsumerHeartbeat) -> HeartbeatAnswer:
-        """ConsumerGroupHeartbeat. There are no groups of the consumer protocol yet."""
-        if self._member_group(request.group_id) is not None:
-            raise _not_a_consumer_group(request.group_id)
-        raise KafkaError(
-            ErrorCode.UNSUPPORTED_VERSION, "this broker has no groups of the consumer protocol yet"
-        )
+        """ConsumerGroupHeartbeat: see `ConsumerGroups.heartbeat`."""
+        return await self.consumers.heartbeat(request)
 
     def describe_consumer(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe. Raises GROUP_ID_NOT_FOUND."""
-        self._shards.existing(group_id)
-        raise _not_a_consumer_group(group_id)
+        return self.consumers.describe(group_id)
 
     # Offsets
 
@@ -254,16 +259,18 @@ class GroupCoordinator:
         group_instance_id: str | None,
         generation: int,
         offsets: Mapping[TopicPartition, CommittedOffset],
-        api_version: int = 8,
+        knows_member_epochs: bool = False,
     ) -> ErrorCode:
         """OffsetCommit: NONE once every offset is durable. Creates the group, without members, if there is none.
+
+        `generation`: in a consumer group the member's epoch. `knows_member_epochs`: see `Commit`.
 
         Raises INVALID_COMMIT_OFFSET_SIZE as well, and `PartlyCommittedError`.
         """
         shard = self._shards.shard(group_id)
         running = self._committing(shard, group_id, generation)
         if running is None:
-            return ErrorCode.ILLEGAL_GENERATION
+            return ErrorCode.GROUP_ID_NOT_FOUND if knows_member_epochs else ErrorCode.ILLEGAL_GENERATION
         return await self._commits.commit(
             shard,
             running,
@@ -271,6 +278,7 @@ class GroupCoordinator:
             group_instance_id=group_instance_id,
             generation=generation,
             offsets=offsets,
+            knows_member_epochs=knows_member_epochs,
         )
 
     def _committing(self, shard: GroupShard, group_id: str, generation: int) -> RunningGroup | None:
@@ -314,6 +322,7 @@ class GroupCoordinator:
         """
         try:
             shard = self._shards.shard(group_id)
+            self._check_reader(shard.groups.get(group_id), member_id, member_epoch)
             if require_stable:
                 await shard.flush()
         except KafkaError as refusal:
@@ -323,6 +332,14 @@ class GroupCoordinator:
         offsets = await of_existing_topics(self._store, await read_offsets(self._store, group_id))
         unstable = await of_existing_topics(self._store, pending) if pending else {}
         return GroupOffsets(offsets, frozenset(unstable))
+
+    def _check_reader(self, running: RunningGroup | None, member_id: str | None, member_epoch: int) -> None:
+        """A consumer group's member reads at its epoch only: what it had may be another's. Others always may."""
+        if running is None or not isinstance(running.group, ConsumerGroup) or member_id is None:
+            return
+        error_code = epoch_error(running.group, member_id, member_epoch)
+        if error_code is not ErrorCode.NONE:
+            raise KafkaError(error_code, f"'{quoted(member_id)}' is no member at epoch {member_epoch}")
 
     async def delete_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition]
@@ -349,15 +366,20 @@ class GroupCoordinator:
     # Groups
 
     def describe(self, group_id: str) -> Group | None:
-        """The group, to read from, or None."""
+        """The classic group, to read from, or None."""
         running = self._shards.group(group_id)
-        return None if running is None else running.group
+        return running.group if running is not None and isinstance(running.group, Group) else None
+
+    def has(self, group_id: str) -> bool:
+        """True if there is a group of this id, of either type."""
+        running = self._shards.group(group_id)
+        return running is not None and running.group.state is not GroupState.DEAD
 
     def group_ids(self) -> list[str]:
         """The ids of the groups that this broker coordinates, in no order. For any thread."""
         return self._shards.group_ids()
 
-    def groups(self) -> Iterable[Group]:
+    def groups(self) -> Iterable[AnyGroup]:
         """Every group that this broker coordinates."""
         return [running.group for _, running in self._shards.all_groups()]
 
@@ -370,7 +392,3 @@ class GroupCoordinator:
         if error_code is ErrorCode.NONE:
             await self._shards.shard(group_id).delete_group(running)
         return error_code
-
-
-def _not_a_consumer_group(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} is not a consumer group.")

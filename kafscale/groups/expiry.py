@@ -9,8 +9,8 @@ from kafscale.cluster.stored_topics import stored_topics
 from kafscale.cluster.view import ClusterView
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.events import Remove
-from kafscale.groups.group import Group
 from kafscale.groups.offsets import TopicPartition, expires_at_ms, read_offsets, readable_topics
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
@@ -140,7 +140,7 @@ class OffsetExpiry:
             await shard.delete_offsets(running, map(keys.offset_topic_and_partition, expired))
 
     def _expirations(
-        self, group: Group, offsets: Mapping[TopicPartition, CommittedOffset]
+        self, group: AnyGroup, offsets: Mapping[TopicPartition, CommittedOffset]
     ) -> dict[TopicPartition, int | None]:
         subscribed = subscribed_topics(group) if group.state is GroupState.STABLE else None
         return {

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from kafscale.formats.group_record import GroupRecord, MemberRecord
 from kafscale.groups.effects import JoinedMember, Left
@@ -145,6 +146,9 @@ class Group:
         return group
 
     # Queries
+
+    GROUP_TYPE: Final = "classic"
+    """As ListGroups names it."""
 
     def record(self, assignments: Mapping[str, bytes] | None = None) -> GroupRecord:
         """The record to store. `assignments`: those of a generation that is about to be completed."""

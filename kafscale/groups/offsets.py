@@ -14,7 +14,7 @@ from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
 from kafscale.formats.pending_offsets import decode_pending_offsets
 from kafscale.formats.topic_record import decode_topic_record
-from kafscale.groups.group import Group
+from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kafscale.metadata import keys
@@ -129,7 +129,7 @@ def readable_topics(found: Mapping[str, KeyValue]) -> dict[str, TopicRecord]:
 
 
 def expires_at_ms(
-    group: Group,
+    group: AnyGroup,
     topic: str,
     committed: CommittedOffset,
     retention_ms: int,

@@ -2,16 +2,18 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 
 from kafscale.formats.group_record import GroupRecord
+from kafscale.groups.any_group import AnyEvent, AnyGroup, apply
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer.effects import Assign, StoreChanges
+from kafscale.groups.consumer.events import Assigned, Loaded
 from kafscale.groups.effects import Answer, Content, RebalanceCompleted, RebalanceStarted, Store
-from kafscale.groups.events import Commit, Event, Heartbeat, Stored, StoreFailed, TimePassed
-from kafscale.groups.group import Group
+from kafscale.groups.events import Commit, Heartbeat, Stored, StoreFailed, TimePassed
 from kafscale.groups.line_window import LineWindow
-from kafscale.groups.machine import apply
 from kafscale.groups.shard_writer import WriteInDoubtError
 from kafscale.groups.states import GroupState
 from kafscale.groups.stored_bytes import StoredGroup
@@ -19,11 +21,26 @@ from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
 from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
-StoreGroup = Callable[["RunningGroup", GroupRecord], Awaitable[None]]
-"""Makes the record durable. Raises `KafkaError` with the code that the members get."""
+
+class GroupHome(Protocol):
+    """What a group needs of its shard. Each raises `KafkaError` with the code that the members get."""
+
+    async def store_group(self, running: "RunningGroup", record: GroupRecord) -> None:
+        """Make the record of a classic group durable."""
+
+    async def store_changes(self, running: "RunningGroup", changes: StoreChanges) -> None:
+        """Make the changes of a consumer group durable, however long it takes."""
+
+    async def assign(self, running: "RunningGroup", group: ConsumerGroup) -> Assigned:
+        """Compute the target assignment of a consumer group."""
+
+    def remove(self, running: "RunningGroup") -> None:
+        """Remove a group that is not used any more."""
+
 
 # These events only postpone a deadline: the timer fires early then, and is set again.
 _SESSION_EVENTS: Final = (Heartbeat, Commit)
@@ -44,17 +61,16 @@ class InStore(Enum):
 class RunningGroup:
     """A group, its timer, its waiting requests and its stores in flight.
 
-    `in_store`: if it has a record in the store. `commits_in_flight`: which may write one.
-    `stored`: the group's bytes in the store. `touched`: during a search for expired offsets, the keys that were
-    committed since it began. `expiry_check_at_ms`: none of its offsets can expire before that.
+    `in_store`: if it has a record in the store. `commits_in_flight`: which may write one. `stored`: the group's bytes
+    in the store; `member_bytes`: those of the members' own keys. `touched`: during a search for expired offsets, the
+    keys that were committed since it began. `expiry_check_at_ms`: none of its offsets can expire before that.
     """
 
     def __init__(
         self,
-        group: Group,
+        group: AnyGroup,
         now_ms: Callable[[], int],
-        store: StoreGroup,
-        on_unused: Callable[["RunningGroup"], None],
+        home: GroupHome,
         totals: GroupTotals,
         metrics: GroupMetrics,
         *,
@@ -63,16 +79,17 @@ class RunningGroup:
         self.group = group
         self.in_store = in_store
         self.stored = StoredGroup(totals.stored)
+        self.member_bytes: dict[str, int] = {}
         self.commits_in_flight = 0
         self.touched: set[str] | None = None
         self.expiry_check_at_ms = 0
         self._now_ms = now_ms
-        self._store = store
-        self._on_unused = on_unused
+        self._home = home
         self._totals = totals
         self._metrics = metrics
         self._waiting: dict[int, asyncio.Future[Content]] = {}
         self._stores: set[asyncio.Task[None]] = set()
+        self._tasks = TaskOwner()
         self._next_reply_id = 0
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -87,13 +104,24 @@ class RunningGroup:
         self._next_reply_id += 1
         return self._next_reply_id
 
-    def decide(self, event: Event, reply_id: int) -> Content:
+    def begin(self) -> None:
+        """Continue with a group that was loaded."""
+        self.notify(Loaded(now_ms=self._now_ms()))
+
+    def replace(self, group: AnyGroup) -> None:
+        """Go on with a group of the other type, which has the same id and the same offsets."""
+        self.group = group
+        self.expiry_check_at_ms = 0
+        self._count()
+        self._set_timer()
+
+    def decide(self, event: AnyEvent, reply_id: int) -> Content:
         """Apply a request that is answered at once, and return its answer."""
         content = self._apply(event, reply_id)
         assert content is not None, f"{event} is answered at once"
         return content
 
-    async def ask(self, event: Event, reply_id: int) -> Content:
+    async def ask(self, event: AnyEvent, reply_id: int) -> Content:
         """Apply a request, and return its answer once the group gives it.
 
         A client that stops waiting stays a member; its answer is discarded.
@@ -108,7 +136,7 @@ class RunningGroup:
         finally:
             self._waiting.pop(reply_id, None)
 
-    def notify(self, event: Event) -> None:
+    def notify(self, event: AnyEvent) -> None:
         """Apply an event that is no request."""
         self._apply(event, None)
 
@@ -118,6 +146,8 @@ class RunningGroup:
         One of them may say that the last member has left: the next coordinator must not wait for its session.
         """
         self._stopped = True
+        for task in self._tasks.tasks:
+            task.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -137,7 +167,7 @@ class RunningGroup:
         if self.in_store is InStore.NO:
             self.in_store = InStore.MAYBE
 
-    def _apply(self, event: Event, reply_id: int | None) -> Content | None:
+    def _apply(self, event: AnyEvent, reply_id: int | None) -> Content | None:
         """Apply the event; returns the answer to the request of `reply_id`, if there is one already."""
         own = None
         state = self.group.state
@@ -151,10 +181,13 @@ class RunningGroup:
                         own = content
                     else:
                         self._reply(answered, content)
-                case Store():
+                case Store() | StoreChanges():
                     task = asyncio.create_task(self._carry_out(effect), name=f"store {self.group.group_id}")
                     self._stores.add(task)
                     task.add_done_callback(self._stores.discard)
+                case Assign():
+                    assert isinstance(self.group, ConsumerGroup)
+                    self._tasks.spawn(self._assign(self.group), f"assign {self.group.group_id}")
                 case RebalanceStarted(reason=reason):
                     self._log(logging.INFO, "rebalance", reason=reason)
                 case RebalanceCompleted(duration_ms=duration_ms):
@@ -164,7 +197,7 @@ class RunningGroup:
             self._count()
             self._set_timer()
             if self.is_unused:
-                self._on_unused(self)
+                self._home.remove(self)
         return own
 
     def _reply(self, reply_id: int, content: Content) -> None:
@@ -172,9 +205,22 @@ class RunningGroup:
         if waiting is not None and not waiting.done():
             waiting.set_result(content)
 
-    async def _carry_out(self, store: Store) -> None:
+    async def _assign(self, group: ConsumerGroup) -> None:
         try:
-            await self._store(self, store.record)
+            assigned = await self._home.assign(self, group)
+        except KafkaError as problem:
+            # Only a coordinator that was replaced gives up: the next one assigns.
+            self._log(logging.INFO, "no assignment", problem=quoted(str(problem), 500))
+            return
+        if self.group is group:
+            self.notify(assigned)
+
+    async def _carry_out(self, store: Store | StoreChanges) -> None:
+        try:
+            if isinstance(store, StoreChanges):
+                await self._home.store_changes(self, store)
+            else:
+                await self._home.store_group(self, store.record)
         except KafkaError as problem:
             self._log(logging.WARNING, "could not store a group", problem=quoted(str(problem), 500))
             if isinstance(problem, WriteInDoubtError):
@@ -188,7 +234,7 @@ class RunningGroup:
             self.in_store = InStore.YES
             self.notify(Stored(now_ms=self._now_ms(), store_id=store.store_id))
 
-    def _store_failed(self, store: Store, error_code: ErrorCode) -> None:
+    def _store_failed(self, store: Store | StoreChanges, error_code: ErrorCode) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._stores.discard(task)  # It gives the group no record: the group may be unused now.
@@ -230,6 +276,6 @@ class RunningGroup:
         group = self.group
         return {
             "group": quoted(group.group_id),
-            "generation": group.generation,
+            "generation": group.group_epoch if isinstance(group, ConsumerGroup) else group.generation,
             "members": len(group.members),
         }

@@ -1,19 +1,22 @@
 """Groups from a broker's start to its stop, behind one class for the composition root."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from kafscale.cluster.assignment import ShardAssignment
 from kafscale.cluster.coordination import Coordination
+from kafscale.cluster.group_configs import GroupConfigs
 from kafscale.cluster.keeper import Keeper
 from kafscale.cluster.view import ClusterView
+from kafscale.groups.consumer.topic_changes import TopicChanges
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag, LogEndOffset
 from kafscale.groups.log_end_offsets import LogEndOffsets
 from kafscale.groups.marker_watch import MarkerWatch
 from kafscale.groups.participation import Participation
+from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
@@ -51,7 +54,15 @@ class GroupService:
             view, self._log_end_offsets.get, settings.consumer_lag_max_series, metrics
         )
         self._shards = GroupShards(
-            store, coordination, settings, metrics.groups, now_ms, lag, self._shard_changed, failures
+            store,
+            coordination,
+            settings,
+            metrics.groups,
+            now_ms,
+            lag,
+            self._shard_changed,
+            failures,
+            GroupConfigs(view, settings),
         )
         self._assignment = ShardAssignment(view, settings.broker_id)
         moves = _ShardMoves(self._shards)
@@ -59,6 +70,7 @@ class GroupService:
         view.subscribe_coordinators(self._shard_changed)
         view.subscribe_brokers(self.reconsider)
         self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms, failures)
+        self._topic_changes = TopicChanges(view, self._all_groups, now_ms)
         self._marker_watch = MarkerWatch(store, self._shards.markers_put)
         self.coordinator = GroupCoordinator(
             self._shards, store, view, settings, metrics.groups, now_ms, participation
@@ -81,6 +93,9 @@ class GroupService:
         await self._keeper.settled()
         self._expiry.start()
         self._log_end_offsets.start()
+
+    def _all_groups(self) -> Iterable[RunningGroup]:
+        return [running for shard in self._shards.loaded() for running in tuple(shard.groups.values())]
 
     def progress(self) -> str:
         """The progress of the claims, for people."""
@@ -107,6 +122,7 @@ class GroupService:
         await self._keeper.close()
         await self._log_end_offsets.close()
         await self._expiry.close()
+        await self._topic_changes.close()
         await self._shards.close()
 
 

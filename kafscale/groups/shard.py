@@ -9,17 +9,24 @@ from typing import Final
 from kafscale.cluster.coordination import ClaimedShard
 from kafscale.errors import CorruptDataError
 from kafscale.formats.committed_offset import CommittedOffset
+from kafscale.formats.consumer_group_record import encode_consumer_group
 from kafscale.formats.group_record import (
     MAX_GROUP_RECORD_BYTES,
     GroupRecord,
     GroupRecordTooLargeError,
-    decode_group_record,
     encode_group_record,
 )
 from kafscale.formats.pending_offsets import decode_pending_offsets
+from kafscale.groups.any_group import AnyGroup
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer.effects import StoreChanges
+from kafscale.groups.consumer.events import Assigned
+from kafscale.groups.consumer.stored_group import CONSUMER_GROUP_BYTES, count_members, operations_of
+from kafscale.groups.consumer.target_computation import compute_target
 from kafscale.groups.events import Unload
-from kafscale.groups.group import Group, GroupPolicy
+from kafscale.groups.group import Group
 from kafscale.groups.lag import ConsumerLag
+from kafscale.groups.loaded_groups import GroupPolicies, empty_again, load_groups
 from kafscale.groups.offsets import TopicPartition, read_offsets
 from kafscale.groups.pending import Change, ShardPending, reserved_bytes
 from kafscale.groups.running_group import InStore, RunningGroup
@@ -33,6 +40,7 @@ from kafscale.ops.metrics import GroupMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.tasks.in_turns import in_turns
+from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
 
@@ -65,6 +73,8 @@ def record_put(running: RunningGroup) -> list[Operation]:
     if running.in_store is InStore.YES:
         return []
     group = running.group
+    if isinstance(group, ConsumerGroup):
+        return [Put(keys.group(group.group_id), encode_consumer_group(group.record()))]
     # Without members: those that have joined are stored with the generation, once it has assignments.
     record = GroupRecord(
         generation=group.generation,
@@ -86,7 +96,7 @@ class GroupShard:
         self,
         store: MetadataStore,
         claimed: ClaimedShard,
-        policy: GroupPolicy,
+        policies: GroupPolicies,
         write_timeout_sec: float,
         now_ms: Callable[[], int],
         on_fenced: Callable[["GroupShard"], None],
@@ -102,7 +112,7 @@ class GroupShard:
         self.pending = ShardPending()
         self._writer = ShardWriter(store, claimed, lambda: on_fenced(self))
         self._store = store
-        self._policy = policy
+        self._policies = policies
         self._write_timeout_sec = write_timeout_sec
         self._now_ms = now_ms
         self._totals = totals
@@ -110,6 +120,8 @@ class GroupShard:
         self._lag = lag
         self._check_record = check_record
         self._ending: set[asyncio.Task[None]] = set()
+        self._leftover_members: list[str] = []
+        self._tasks = TaskOwner()
 
     async def load(self) -> None:
         """Read the groups and what is pending as the previous coordinator stored them. Raises `StoreError`.
@@ -117,24 +129,32 @@ class GroupShard:
         A group whose record cannot be read is listed in `unreadable`, and stays as it is.
         """
         groups = await self._store.range(keys.groups(self.shard))
+        members = await self._store.range(keys.shard_members(self.shard))
         pending = await self._store.range(keys.shard_pending_offsets(self.shard))
         # From here on nothing fails that would be done again.
-        self._add_groups(groups)
+        self._add_groups(groups, members)
         await self._add_pending(pending)
+        for running in self.groups.values():
+            running.begin()
+        if self._leftover_members:
+            # Of a group that was converted when its coordinator died.
+            self._tasks.spawn(self._delete_leftover(), f"members left over in shard {self.shard}")
 
-    def _add_groups(self, stored: Snapshot) -> None:
-        for item in stored.items:
-            group_id = keys.group_id(item.key)
-            try:
-                record = decode_group_record(item.key, item.value)
-            except CorruptDataError as problem:
-                logger.error("a group cannot be served", extra={"problem": quoted(str(problem), 500)})
-                self.unreadable.add(group_id)
-                continue
-            group = Group.of(group_id, self._policy, record, self._now_ms())
-            running = self._run(group, in_store=InStore.YES)
+    async def _delete_leftover(self) -> None:
+        try:
+            await self.write_patiently([Delete(key) for key in self._leftover_members])
+        except KafkaError as problem:
+            logger.info("members are left over", extra={"problem": quoted(str(problem), 500)})
+
+    def _add_groups(self, stored: Snapshot, members: Snapshot) -> None:
+        loaded = load_groups(stored, members, self._policies, self._now_ms())
+        self.unreadable |= loaded.unreadable
+        for one in loaded.groups:
+            running = self._run(one.group, in_store=InStore.YES)
             running.stored.is_complete = False
-            running.stored.set_record(stored_size(item.key, item.value))
+            running.member_bytes = one.member_bytes
+            running.stored.set_record(one.record_bytes + sum(one.member_bytes.values()))
+        self._leftover_members = loaded.leftover_members
 
     async def _add_pending(self, stored: Snapshot) -> None:
         async for item in in_turns(stored.items, _TRANSACTIONS_PER_TURN):
@@ -186,7 +206,22 @@ class GroupShard:
 
     def create(self, group_id: str) -> RunningGroup:
         """Add a new, empty group."""
-        return self._run(Group(group_id, self._policy, self._now_ms()), in_store=InStore.NO)
+        return self._run(Group(group_id, self._policies.classic, self._now_ms()), in_store=InStore.NO)
+
+    def create_consumer(self, group_id: str) -> RunningGroup:
+        """Add a new, empty group of the consumer protocol."""
+        return self._run(self._new_consumer(group_id), in_store=InStore.NO)
+
+    def _new_consumer(self, group_id: str) -> ConsumerGroup:
+        return ConsumerGroup(group_id, self._policies.consumer(group_id), self._now_ms())
+
+    def replace_empty(self, running: RunningGroup, *, by_consumer: bool) -> None:
+        """Make an empty group one of the other type; its offsets stay."""
+        group_id = running.group.group_id
+        if by_consumer:
+            running.replace(self._new_consumer(group_id))
+        else:
+            running.replace(Group(group_id, self._policies.classic, self._now_ms()))
 
     def has(self, running: RunningGroup) -> bool:
         """True if it is still the group of its id."""
@@ -279,6 +314,7 @@ class GroupShard:
     async def close(self) -> None:
         """Unload the groups, cancel the writes in flight and wait for the tasks."""
         self.unload()
+        await self._tasks.close()
         await self._writer.close()
         await asyncio.gather(*self._ending, return_exceptions=True)
 
@@ -293,16 +329,14 @@ class GroupShard:
         """
         stored, running.stored = running.stored, StoredGroup(self._totals.stored)
         self.remove(running)
-        record = running.group.record()
-        group = Group.of(running.group.group_id, self._policy, record, self._now_ms())
+        group = empty_again(running.group, self._policies, self._now_ms())
         self._run(group, in_store=InStore.MAYBE).stored = stored
 
-    def _run(self, group: Group, *, in_store: InStore) -> RunningGroup:
+    def _run(self, group: AnyGroup, *, in_store: InStore) -> RunningGroup:
         running = RunningGroup(
             group,
             self._now_ms,
-            self._store_group,
-            self.remove,
+            self,
             self._totals,
             self._metrics,
             in_store=in_store,
@@ -310,7 +344,20 @@ class GroupShard:
         self.groups[group.group_id] = running
         return running
 
-    async def _store_group(self, running: RunningGroup, record: GroupRecord) -> None:
+    async def store_changes(self, running: RunningGroup, changes: StoreChanges) -> None:
+        """See `GroupHome`."""
+        operations = operations_of(running.group.group_id, changes)
+        if self.has(running):
+            members_bytes = count_members(running.member_bytes, operations)
+            running.stored.set_record(CONSUMER_GROUP_BYTES + members_bytes)
+        await self.write_patiently(operations)
+
+    async def assign(self, running: RunningGroup, group: ConsumerGroup) -> Assigned:
+        """See `GroupHome`."""
+        return await compute_target(self._store, group, self._now_ms)
+
+    async def store_group(self, running: RunningGroup, record: GroupRecord) -> None:
+        """See `GroupHome`."""
         group_id = running.group.group_id
         key, value = keys.group(group_id), encode_checked(group_id, record)
         size, before = stored_size(key, value), running.stored.record_bytes

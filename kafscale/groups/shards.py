@@ -4,13 +4,17 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 from kafscale.cluster.coordination import Coordination
+from kafscale.cluster.group_configs import GroupConfigs
 from kafscale.errors import StoreError
+from kafscale.groups.consumer.consumer_group import ConsumerPolicy
 from kafscale.groups.group import GroupPolicy
 from kafscale.groups.group_markers import ShardMarkers
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.lag_seeding import LagSeeding
+from kafscale.groups.loaded_groups import GroupPolicies
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.states import GroupState
@@ -53,6 +57,7 @@ class GroupShards:
         lag: ConsumerLag | None = None,
         on_lost: Callable[[int], None] = lambda shard: None,
         failures: Counter[str] | None = None,
+        group_configs: GroupConfigs | None = None,
     ) -> None:
         self.totals = GroupTotals()
         self.limits = StoredLimits(
@@ -62,9 +67,12 @@ class GroupShards:
         self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
         self._store = store
         self._coordination = coordination
-        self._policy = GroupPolicy(
-            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-            max_size=settings.group_max_size,
+        self.policies = GroupPolicies(
+            GroupPolicy(
+                initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+                max_size=settings.group_max_size,
+            ),
+            partial(_consumer_policy, settings, group_configs),
         )
         self._metrics = metrics
         self._now_ms = now_ms
@@ -113,7 +121,7 @@ class GroupShards:
             GroupShard(
                 self._store,
                 one,
-                self._policy,
+                self.policies,
                 self._write_timeout_sec,
                 self._now_ms,
                 self._lose,
@@ -260,6 +268,10 @@ class GroupShards:
             raise unknown_group(group_id)
         return running
 
+    def loaded(self) -> list[GroupShard]:
+        """The shards of which the groups are known."""
+        return list(self._shards.values())
+
     def group_ids(self) -> list[str]:
         """The ids of all groups, in no order. For any thread: each dictionary is copied before it is walked."""
         return [group_id for shard in list(self._shards.values()) for group_id in list(shard.groups)]
@@ -273,3 +285,16 @@ class GroupShards:
         for shard in tuple(self._shards.values()):
             for running in tuple(shard.groups.values()):
                 yield shard, running
+
+
+def _consumer_policy(settings: Settings, configs: GroupConfigs | None, group_id: str) -> ConsumerPolicy:
+    """Settings, and the group's own configs where there are such."""
+    own = None if configs is None else configs.get(group_id)
+    return ConsumerPolicy(
+        session_timeout_ms=own.session_timeout_ms if own else settings.group_consumer_session_timeout_ms,
+        heartbeat_interval_ms=own.heartbeat_interval_ms
+        if own
+        else settings.group_consumer_heartbeat_interval_ms,
+        max_size=settings.group_consumer_max_size,
+        assignors=tuple(str(one) for one in settings.group_consumer_assignors),
+    )

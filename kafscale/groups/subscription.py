@@ -2,7 +2,8 @@
 
 from typing import Final
 
-from kafscale.groups.group import Group
+from kafscale.groups.any_group import AnyGroup
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.protocol.wire import UNDERRUN_ERRORS, MalformedRequestError, check_count, read_string
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -13,11 +14,13 @@ _SMALLEST_STRING_BYTES = 2
 _MAX_TOPICS = 100_000
 
 
-def subscribed_topics(group: Group) -> frozenset[str] | None:
+def subscribed_topics(group: AnyGroup) -> frozenset[str] | None:
     """The topics of all members; None if it is no group of consumers, or a subscription cannot be read.
 
     Every version of a consumer's subscription begins with its version and its topics.
     """
+    if isinstance(group, ConsumerGroup):
+        return None if group.unresolved() else group.subscribed_topics()
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()

@@ -7,11 +7,11 @@ flexible. A group that does not exist is Dead; v6 makes that an error, with a me
 from typing import TYPE_CHECKING, Final
 
 from kafscale.groups.group import Group, Member
-from kafscale.groups.shards import unknown_group
 from kafscale.groups.states import GroupState
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import DescribeGroupsRequest, DescribeGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
 from kafscale.serving.authorization import check_access
 from kafscale.serving.authorized_operations import bits_of, group_operations
 from kafscale.tasks.in_turns import in_turns
@@ -44,7 +44,9 @@ def _describe(broker: "Broker", request: "RequestContext", group_id: str, *, wit
     except KafkaError as refusal:
         return _refused(refusal, group_id)
     if group is None and request.api_version >= _FIRST_VERSION_WITH_UNKNOWN_GROUPS:
-        answer = _refused(unknown_group(group_id), group_id)
+        problem = "is not a classic group" if broker.groups.has(group_id) else "not found"
+        unknown = KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} {problem}.")
+        answer = _refused(unknown, group_id)
         answer.group_state = GroupState.DEAD.value
         return answer
     answer = _Group(

@@ -4,10 +4,8 @@ v1: throttle time. v3: flexible. v4: states, and a filter of them (KIP-518). v5:
 (KIP-848). A filter of unknown names finds nothing, as in Kafka.
 """
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from kafscale.groups.group import Group
-from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE
 from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_messages import ListGroupsRequest, ListGroupsResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
@@ -15,10 +13,6 @@ from kafscale.tasks.in_turns import in_turns
 
 if TYPE_CHECKING:
     from kafscale.serving.context import Broker, RequestContext
-
-CLASSIC: Final = "classic"
-CONSUMER: Final = "consumer"
-"""The types of groups, by the protocol of their members."""
 
 
 async def handle(
@@ -37,24 +31,13 @@ async def handle(
     listed = [
         ListGroupsResponse.ListedGroup(
             group_id=group.group_id,
-            protocol_type=_protocol_type(group),
+            protocol_type=group.protocol_type or "",  # empty: it has only ever stored offsets
             group_state=group.state.value,
-            group_type=_type(group),
+            group_type=group.GROUP_TYPE,
         )
         async for group in in_turns(groups)
-        if (not types or _type(group) in types)
-        and (not states or group.state.value.lower() in states)
+        if (not states or group.state.value.lower() in states)
+        and (not types or group.GROUP_TYPE in types)
         and (sees_all or access.allows(Operation.DESCRIBE, ResourceType.GROUP, group.group_id, quiet=True))
     ]
     return ListGroupsResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, groups=listed)
-
-
-def _type(group: object) -> str:
-    return CLASSIC if isinstance(group, Group) else CONSUMER
-
-
-def _protocol_type(group: object) -> str:
-    """Empty: a group that has only ever stored offsets."""
-    if isinstance(group, Group):
-        return group.protocol_type or ""
-    return CONSUMER_PROTOCOL_TYPE

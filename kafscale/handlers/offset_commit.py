@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _Topic = OffsetCommitResponse.OffsetCommitResponseTopic
 _Partition = _Topic.OffsetCommitResponsePartition
 
+_FIRST_VERSION_WITH_MEMBER_EPOCHS = 9
 _FIRST_VERSION_WITH_TOPIC_IDS = 10
 _NO_RETENTION = -1
 _MAX_TIMESTAMP_MS = (1 << 63) - 1
@@ -97,7 +98,7 @@ async def _commit(
             group_instance_id=message.group_instance_id,
             generation=message.generation_id_or_member_epoch,
             offsets=offsets,
-            api_version=version,
+            knows_member_epochs=version >= _FIRST_VERSION_WITH_MEMBER_EPOCHS,
         )
     except PartlyCommittedError as refusal:
         return refusal.code, refusal.stored

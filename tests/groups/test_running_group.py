@@ -12,7 +12,7 @@ from kafscale.groups.effects import Synced
 from kafscale.groups.events import Join, Protocol, Sync
 from kafscale.groups.group import Group, GroupPolicy
 from kafscale.groups.request_limits import MAX_PROTOCOLS
-from kafscale.groups.running_group import InStore, RunningGroup
+from kafscale.groups.running_group import GroupHome, InStore, RunningGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.totals import GroupTotals
 from kafscale.ops.metrics import Metrics
@@ -315,13 +315,15 @@ async def test_heartbeats_set_no_timers(brokers: Brokers, monkeypatch: pytest.Mo
 
 
 async def _sync_when_storing_raises(problem: Exception) -> tuple[Synced, Group]:
-    async def store(running: RunningGroup, record: GroupRecord) -> None:
-        raise problem
+    class Home(GroupHome):
+        async def store_group(self, running: RunningGroup, record: GroupRecord) -> None:
+            raise problem
+
+        def remove(self, running: RunningGroup) -> None:
+            raise AssertionError("it is used")
 
     group = Group(GROUP, GroupPolicy(initial_rebalance_delay_ms=0, max_size=10), now_ms())
-    running = RunningGroup(
-        group, now_ms, store, lambda _: None, GroupTotals(), Metrics().groups, in_store=InStore.NO
-    )
+    running = RunningGroup(group, now_ms, Home(), GroupTotals(), Metrics().groups, in_store=InStore.NO)
     join = Join(
         now_ms=now_ms(),
         reply_id=running.next_reply_id(),

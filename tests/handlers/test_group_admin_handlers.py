@@ -149,7 +149,7 @@ async def test_groups_without_members_are_described(plane: ControlPlane, version
     empty, absent = await describe(plane, version, "empty", "absent")
     assert (empty.error_code, empty.group_state, empty.protocol_type, empty.members) == (0, "Empty", "", [])
     if version >= 6:
-        assert (absent.error_code, absent.error_message) == (69, "there is no group 'absent'")
+        assert (absent.error_code, absent.error_message) == (69, "Group absent not found.")
     else:
         assert absent.error_code == 0
     assert (absent.group_state, absent.protocol_type) == ("Dead", "")

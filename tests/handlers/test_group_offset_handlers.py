@@ -111,7 +111,7 @@ async def test_offsets_are_committed_together(plane: ControlPlane, version: int)
                     ("t", 2): committed(plane, 102, metadata="mine", leader_epoch=epoch),
                     ("t", 0): committed(plane, 100, leader_epoch=epoch),
                 },
-                "api_version": version,
+                "knows_member_epochs": version >= 9,
             },
         )
     ]
@@ -321,7 +321,7 @@ async def test_offsets_are_committed_by_topic_id(plane: ControlPlane) -> None:
     ]
     ((_, arguments),) = plane.groups.calls
     assert {key: one.topic_id for key, one in arguments["offsets"].items()} == {("t", 1): known}
-    assert (arguments["generation"], arguments["api_version"]) == (7, 10)
+    assert (arguments["generation"], arguments["knows_member_epochs"]) == (7, True)
 
 
 async def test_a_refusal_names_topics_by_their_ids(plane: ControlPlane) -> None:

@@ -62,6 +62,9 @@ class GroupsStandIn:
     def describe(self, group_id: str) -> Any:
         return self._call(group_id)
 
+    def has(self, group_id: str) -> bool:
+        return False
+
     def groups(self) -> Any:
         return self._call(None)
 

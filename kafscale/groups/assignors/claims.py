@@ -1,4 +1,4 @@
-"""Partitions that members own already: the valid ones stay with them, the others are free."""
+"""What members may keep of the partitions that they own, and what is free."""
 
 import uuid
 from collections.abc import Mapping
