@@ -56,7 +56,7 @@ class MemberState(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicMembership:
-    """What a member said that uses the classic protocol. `protocols`: names and metadata, in its order."""
+    """The join of a member that uses the classic protocol. `protocols`: names and metadata, in its order."""
 
     session_timeout_ms: int
     protocols: tuple[tuple[str, bytes], ...]

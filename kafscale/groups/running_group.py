@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupHome(Protocol):
-    """What a group needs of its shard. Each raises `KafkaError` with the code that the members get."""
+    """The shard, as its groups need it. Each raises `KafkaError` with the code that the members get."""
 
     async def store_group(self, running: "RunningGroup", record: GroupRecord) -> None:
         """Make the record of a classic group durable."""

@@ -19,7 +19,7 @@ class GroupState(StrEnum):
     """Of a consumer group (KIP-848): the target assignment is being computed."""
 
     RECONCILING = "Reconciling"
-    """Of a consumer group: members give partitions up and take others over, on their way to the target assignment."""
+    """Of a consumer group: members give partitions up and take others over, until all have the target assignment."""
 
     STABLE = "Stable"
     """Every member has its assignment of this generation, or can fetch it."""

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 from kafscale.formats.group_record import GroupRecord
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer.effects import StoreChanges
+from kafscale.groups.consumer.events import Assigned
 from kafscale.groups.effects import Synced
 from kafscale.groups.events import Join, Protocol, Sync
 from kafscale.groups.group import Group, GroupPolicy
@@ -318,6 +321,12 @@ async def _sync_when_storing_raises(problem: Exception) -> tuple[Synced, Group]:
     class Home(GroupHome):
         async def store_group(self, running: RunningGroup, record: GroupRecord) -> None:
             raise problem
+
+        async def store_changes(self, running: RunningGroup, changes: StoreChanges) -> None:
+            raise AssertionError("it is a classic group")
+
+        async def assign(self, running: RunningGroup, group: ConsumerGroup) -> Assigned:
+            raise AssertionError("it is a classic group")
 
         def remove(self, running: RunningGroup) -> None:
             raise AssertionError("it is used")

@@ -46,7 +46,7 @@ class AwaitedTarget:
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be stored with the event that is being applied."""
+    """The changes of the event that is being applied, for the store."""
 
     members: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)

@@ -10,7 +10,7 @@ partition is given to a member only when no other has it, or may have it still.
 
 Memory may be ahead of the metadata store: changes are stored in their order, without a time limit, and an answer
 waits for all changes before it. If this broker is fenced, its memory of the group is thrown away, and with it only
-what no member was told.
+what no member knows.
 """
 
 from collections.abc import Callable, Mapping
@@ -97,7 +97,7 @@ def assigned(group: ConsumerGroup, event: Assigned, out: Effects) -> None:
     if event.epoch > group.assignment_epoch:
         group.assignment_epoch, group.target = event.epoch, target
     elif target != group.target or group.state is not GroupState.STABLE:
-        # It was loaded, and something has changed since it was stored, or it was under way.
+        # It was loaded, and something has changed since it was stored, or members were not there yet.
         raise_epoch(group, "another coordinator", event.now_ms, out)
     if newer is not None and before is not None and newer != event.topics:
         raise_epoch(group, "topics changed", event.now_ms, out)

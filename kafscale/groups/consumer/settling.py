@@ -1,4 +1,4 @@
-"""What every action ends with: changes are stored, and what is answered waits for that."""
+"""The end of every action: changes are stored, and answers wait for that."""
 
 from collections.abc import Iterable
 

@@ -20,7 +20,7 @@ from kafscale.protocol.quoting import quoted
 logger = logging.getLogger(__name__)
 
 CONSUMER_GROUP_BYTES: Final = 512
-"""What the record of a consumer group takes in the store, with its key, at most by far."""
+"""A consumer group's record with its key takes less in the store."""
 
 
 def operations_of(group_id: str, changes: StoreChanges) -> list[Operation]:
