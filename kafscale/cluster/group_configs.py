@@ -66,7 +66,7 @@ class GroupConfigs:
         self._settings = settings
 
     def get(self, group_id: str) -> GroupConfig:
-        """What holds for the group now."""
+        """The configs that hold for the group now."""
         configs = self._view.group_configs.get(keys.group_configs(group_id)) or {}
         return GroupConfig(
             session_timeout_ms=_in_effect(_ROWS_BY_NAME[SESSION_TIMEOUT], configs, self._settings),
