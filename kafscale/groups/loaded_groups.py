@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class GroupPolicies:
-    """What settings, and the configuration of a group, say of groups of each type."""
+    """Settings, and the configs of a group, for groups of each type."""
 
     classic: GroupPolicy
     consumer: Callable[[str], ConsumerPolicy]

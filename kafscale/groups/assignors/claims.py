@@ -1,4 +1,4 @@
-"""What members may keep of the partitions that they own, and what is free."""
+"""The partitions that members own and may keep, and those that are free."""
 
 import uuid
 from collections.abc import Mapping
