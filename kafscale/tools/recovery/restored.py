@@ -14,8 +14,13 @@ from kafscale.formats.committed_offset import (
     decode_committed_offset,
     encode_committed_offset,
 )
+from kafscale.formats.consumer_group_record import (
+    ConsumerGroupRecord,
+    decode_any_group,
+    encode_consumer_group,
+)
 from kafscale.formats.export_records import encode_export_record
-from kafscale.formats.group_record import GroupRecord, decode_group_record, encode_group_record
+from kafscale.formats.group_record import GroupRecord, encode_group_record
 from kafscale.formats.marker_record import encode_marker_record
 from kafscale.formats.topic_record import encode_group_shard_record, encode_retired_epoch
 from kafscale.formats.transaction_record import (
@@ -39,6 +44,7 @@ ENTRY_PREFIXES: Final = (
     keys.RETIRED,
     keys.GROUP_SHARDS,
     keys.GROUPS,
+    keys.GROUP_MEMBERS,
     keys.GROUP_OFFSETS,
     keys.EXPORTS,
     keys.USERS,
@@ -134,8 +140,8 @@ def _note(record: TopicRecord, found: tuple[PartitionPlan, ...], contents: Snaps
 def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: int) -> dict[str, bytes]:
     """Everything else that goes into the store, by key.
 
-    Groups come back without members, who join again, in a generation above all that they can have had. The time
-    after which groups and committed offsets expire begins again with `now_ms` (Unix milliseconds).
+    Groups come back without members, who join again, in a generation or epoch above all that they can have had. The
+    time after which groups and committed offsets expire begins again with `now_ms` (Unix milliseconds).
     """
     by_name = {topic.name: topic for topic in topics}
     entries = {
@@ -147,7 +153,7 @@ def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: in
         epoch = shard.coordinator_epoch + PASSED_OVER_EPOCHS
         entries[key] = encode_group_shard_record(replace(shard, coordinator_epoch=epoch, sequence=0))
     for key, group in contents.groups.items():
-        entries[key] = encode_group_record(_without_members(group, now_ms))
+        entries[key] = _without_members(group, now_ms)
     for key, committed in contents.offsets.items():
         name, _ = keys.offset_topic_and_partition(key)
         if _is_of(by_name.get(name), committed):
@@ -197,11 +203,16 @@ def _is_of(topic: TopicPlan | None, committed: CommittedOffset) -> bool:
     return topic is not None and topic.record is not None and topic.record.topic_id == committed.topic_id
 
 
-def _without_members(group: GroupRecord, now_ms: int) -> GroupRecord:
-    return GroupRecord(
-        generation=min(group.generation + PASSED_OVER_EPOCHS, _MAX_INT32),
-        state_since_ms=now_ms,
-        protocol_type=group.protocol_type,
+def _without_members(group: GroupRecord | ConsumerGroupRecord, now_ms: int) -> bytes:
+    if isinstance(group, ConsumerGroupRecord):
+        epoch = min(group.group_epoch + PASSED_OVER_EPOCHS, _MAX_INT32)
+        return encode_consumer_group(ConsumerGroupRecord(epoch, now_ms))
+    return encode_group_record(
+        GroupRecord(
+            generation=min(group.generation + PASSED_OVER_EPOCHS, _MAX_INT32),
+            state_since_ms=now_ms,
+            protocol_type=group.protocol_type,
+        )
     )
 
 
@@ -227,8 +238,8 @@ def is_same_entry(key: str, held: bytes, planned: bytes) -> bool:
     return False
 
 
-def _timeless_group(key: str, value: bytes) -> GroupRecord:
-    return replace(decode_group_record(key, value), state_since_ms=0)
+def _timeless_group(key: str, value: bytes) -> GroupRecord | ConsumerGroupRecord:
+    return replace(decode_any_group(key, value), state_since_ms=0)
 
 
 def _timeless_offset(key: str, value: bytes) -> CommittedOffset:

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from kafscale.cluster.producer_ids import first_free
 from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
+from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
 from kafscale.formats.export_records import ExportRecord, decode_export_record
 from kafscale.formats.features import decode_level
-from kafscale.formats.group_record import GroupRecord, decode_group_record
+from kafscale.formats.group_record import GroupRecord
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.formats.marker_record import MarkerRecord, decode_marker_record
 from kafscale.formats.partition_record import decode_partition_record
@@ -44,7 +45,7 @@ class SnapshotContents:
     levels: dict[str, int] = field(default_factory=dict)
     journals: dict[str, JournalRecord] = field(default_factory=dict)
     group_shards: dict[str, GroupShardRecord] = field(default_factory=dict)
-    groups: dict[str, GroupRecord] = field(default_factory=dict)
+    groups: dict[str, GroupRecord | ConsumerGroupRecord] = field(default_factory=dict)
     offsets: dict[str, CommittedOffset] = field(default_factory=dict)
     export_records: dict[str, ExportRecord] = field(default_factory=dict)
     export_progress: dict[str, bytes] = field(default_factory=dict)
@@ -114,7 +115,9 @@ def _read_entry(contents: SnapshotContents, key: str, value: bytes) -> None:
         case keys.GROUP_SHARDS:
             contents.group_shards[key] = decode_group_shard_record(key, value)
         case keys.GROUPS:
-            contents.groups[key] = decode_group_record(key, value)
+            contents.groups[key] = decode_any_group(key, value)
+        case keys.GROUP_MEMBERS:
+            pass  # Groups come back without members.
         case keys.GROUP_OFFSETS:
             contents.offsets[key] = decode_committed_offset(key, value)
         case keys.EXPORTS if keys.export_table(key) is not None:

@@ -12,13 +12,19 @@ from hypothesis import strategies as st
 from kafscale.cluster.cluster_record import adopt_cluster_id, new_kafka_uuid
 from kafscale.cluster.marker import claim_marker
 from kafscale.cluster.producer_ids import ProducerIds
-from kafscale.errors import KafscaleError
+from kafscale.errors import CorruptDataError, KafscaleError, UnknownFormatVersionError
 from kafscale.formats.acl_record import STORED_ACL
 from kafscale.formats.committed_offset import (
     CommittedOffset,
     decode_committed_offset,
     encode_committed_offset,
 )
+from kafscale.formats.consumer_group_record import (
+    ConsumerGroupRecord,
+    decode_any_group,
+    encode_consumer_group,
+)
+from kafscale.formats.consumer_member_record import ConsumerMember, encode_consumer_member
 from kafscale.formats.export_records import ExportRecord, decode_export_record, encode_export_record
 from kafscale.formats.features import SEGMENT_FORMAT, decode_level, encode_level
 from kafscale.formats.group_record import GroupRecord, MemberRecord, decode_group_record, encode_group_record
@@ -349,6 +355,41 @@ async def test_groups_come_back_without_members_in_a_later_generation() -> None:
     )
 
 
+async def test_consumer_groups_come_back_without_members_at_a_later_epoch() -> None:
+    member = ConsumerMember(member_id="m-1", member_epoch=12, assigned={ORDERS.topic_id: frozenset([0])})
+    metadata = await restored(
+        [
+            *orders_puts(),
+            Put(keys.group("g"), encode_consumer_group(ConsumerGroupRecord(12, SNAPSHOT_MS))),
+            Put(keys.group_member("g", "m-1"), encode_consumer_member(member)),
+        ]
+    )
+    assert decode_any_group("", await value(metadata, keys.group("g"))) == ConsumerGroupRecord(
+        group_epoch=12 + PASSED_OVER_EPOCHS, state_since_ms=NOW_MS
+    )
+    assert (await metadata.range(keys.GROUP_MEMBERS)).items == ()
+
+
+async def test_a_consumer_group_of_a_later_format_is_refused_by_name() -> None:
+    of_later = b"\x00\x03" + encode_consumer_group(ConsumerGroupRecord(12, SNAPSHOT_MS))[2:]
+    with pytest.raises(UnknownFormatVersionError, match=f"{keys.group('g')}.*version 3"):
+        snapshot_of([*orders_puts(), Put(keys.group("g"), of_later)])
+
+
+# Bound to leases, so that no snapshot has them.
+_OF_LIVE_BROKERS = {keys.BROKERS, keys.LEADERS, keys.COORDINATORS}
+_PREFIXES = sorted(value for name, value in vars(keys).items() if name.isupper() and str(value).endswith("/"))
+
+
+@pytest.mark.parametrize("prefix", _PREFIXES)
+def test_every_prefix_of_the_store_is_known_to_a_rebuild(prefix: str) -> None:
+    try:
+        contents = snapshot_of([Put(f"{prefix}a/b/c", b"")])
+    except CorruptDataError:
+        return  # It is known, and its value is none.
+    assert bool(contents.unknown) == (prefix in _OF_LIVE_BROKERS)
+
+
 async def test_restored_offsets_do_not_expire_for_the_time_between() -> None:
     metadata = await restored(
         [*orders_puts(), offset_put(17), offset_put(5, group="h", expires_ms=SNAPSHOT_MS)]
@@ -445,7 +486,14 @@ async def test_a_snapshot_of_a_later_release_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [keys.group("other"), keys.retired("old"), keys.topic("elsewhere"), keys.group_shard(3)]
+    "key",
+    [
+        keys.group("other"),
+        keys.group_member("other", "m"),
+        keys.retired("old"),
+        keys.topic("elsewhere"),
+        keys.group_shard(3),
+    ],
 )
 async def test_a_snapshot_goes_into_an_empty_store_only(key: str) -> None:
     metadata = MemoryStore()
@@ -486,6 +534,8 @@ EVERYTHING = [
         keys.group("g"),
         encode_group_record(GroupRecord(generation=1, state_since_ms=1, protocol_type="consumer")),
     ),
+    Put(keys.group("c"), encode_consumer_group(ConsumerGroupRecord(group_epoch=3, state_since_ms=1))),
+    Put(keys.group_member("c", "m"), encode_consumer_member(ConsumerMember(member_id="m"))),
     offset_put(17),
     offset_put(3, group="h", expires_ms=SNAPSHOT_MS),
     Put(keys.export_record(TOPIC), encode_export_record(ExportRecord(epoch=6, holder="j", acquired_ms=5))),
