@@ -375,6 +375,11 @@ class GroupCoordinator:
         running = self._shards.group(group_id)
         return running is not None and running.group.state is not GroupState.DEAD
 
+    def any_group(self, group_id: str) -> AnyGroup | None:
+        """The group of either type, to read from, or None."""
+        running = self._shards.group(group_id)
+        return None if running is None else running.group
+
     def group_ids(self) -> list[str]:
         """The ids of the groups that this broker coordinates, in no order. For any thread."""
         return self._shards.group_ids()

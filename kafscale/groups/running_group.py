@@ -191,7 +191,7 @@ class RunningGroup:
                 case RebalanceStarted(reason=reason):
                     self._log(logging.INFO, "rebalance", reason=reason)
                 case RebalanceCompleted(duration_ms=duration_ms):
-                    self._metrics.rebalance_duration.observe(duration_ms / 1000)
+                    self._metrics.rebalanced(self.group.GROUP_TYPE, duration_ms / 1000)
                     self._log(logging.INFO, "stable", duration_ms=duration_ms)
         if not isinstance(event, _SESSION_EVENTS) and not self._stopped:
             self._count()
@@ -261,7 +261,7 @@ class RunningGroup:
 
     def _count(self) -> None:
         group = self.group
-        counted = Counted(group.state, len(group.members), group.memory_bytes)
+        counted = Counted(group, group.state, len(group.members), group.memory_bytes)
         self._counted = self._totals.replace(self._counted, counted)
 
     def _log(self, level: int, message: str, **fields: object) -> None:

@@ -19,6 +19,7 @@ from kafscale.groups.participation import Participation
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
+from kafscale.groups.totals import GROUP_TYPES
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
@@ -75,7 +76,7 @@ class GroupService:
         self.coordinator = GroupCoordinator(
             self._shards, store, view, settings, metrics.groups, now_ms, participation
         )
-        _register_gauges(self._shards, settings, metrics)
+        _register_gauges(self._shards, settings, metrics, now_ms)
 
     def _shard_changed(self, shard: int) -> None:
         self._assignment.reconsider([shard])
@@ -164,11 +165,18 @@ def _consumer_lag(
     return lag
 
 
-def _register_gauges(shards: GroupShards, settings: Settings, metrics: Metrics) -> None:
+def _register_gauges(
+    shards: GroupShards, settings: Settings, metrics: Metrics, now_ms: Callable[[], int]
+) -> None:
     totals = shards.totals
     metrics.gauge(metric_families.GROUP_SHARDS, lambda: shards.shard_count)
     for state in GroupState:
         metrics.gauge(metric_families.GROUPS, partial(totals.by_state.__getitem__, state), state=state)
+    for group_type in GROUP_TYPES:
+        metrics.gauge(
+            metric_families.GROUPS_BY_TYPE, partial(totals.by_type.__getitem__, group_type), type=group_type
+        )
+    metrics.gauge(metric_families.GROUPS_OVERDUE, lambda: totals.overdue(now_ms()))
     metrics.gauge(metric_families.GROUP_MEMBERS, lambda: totals.members)
     metrics.gauge(metric_families.GROUP_MEMORY_USED, lambda: totals.memory_bytes)
     metrics.gauge(metric_families.GROUP_MEMORY_LIMIT, lambda: settings.group_memory_bytes)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -354,7 +355,10 @@ class GroupShard:
 
     async def assign(self, running: RunningGroup, group: ConsumerGroup) -> Assigned:
         """See `GroupHome`."""
-        return await compute_target(self._store, group, self._now_ms)
+        began = time.perf_counter()
+        assigned = await compute_target(self._store, group, self._now_ms)
+        self._metrics.assignment_duration.observe(time.perf_counter() - began)
+        return assigned
 
     async def store_group(self, running: RunningGroup, record: GroupRecord) -> None:
         """See `GroupHome`."""

@@ -242,6 +242,15 @@ CACHE_EVICTIONS = _counter(
 )
 
 GROUPS = _gauge("kafscale_groups", "Consumer groups that this broker coordinates, by state.", "state")
+GROUPS_BY_TYPE = _gauge(
+    "kafscale_groups_by_type",
+    "Consumer groups that this broker coordinates, by protocol: `classic`, and `consumer` (KIP-848).",
+    "type",
+)
+GROUPS_OVERDUE = _gauge(
+    "kafscale_groups_overdue",
+    "Groups that have been rebalancing for more than twice the longest rebalance timeout of their members.",
+)
 GROUP_MEMBERS = _gauge("kafscale_group_members", "Members of the groups that this broker coordinates.")
 GROUP_MEMORY_USED = _gauge(
     "kafscale_group_memory_used_bytes", "Memory taken by groups, their subscriptions and assignments."
@@ -260,8 +269,15 @@ GROUPS_STORED_LIMIT = _gauge(
 )
 GROUP_REBALANCE_DURATION = _histogram(
     "kafscale_group_rebalance_duration_seconds",
-    "Time from the first call to join again to the assignments being durable; its count is the number of "
-    "completed rebalances.",
+    "Time of a rebalance. `classic`: from the first call to join again to the assignments being durable. `consumer`: "
+    "from the change of members, subscriptions or topics to the moment when every member has what it is to have; "
+    "most members go on meanwhile. The count is the number of completed rebalances.",
+    "type",
+)
+GROUP_ASSIGNMENT_DURATION = _histogram(
+    "kafscale_group_assignment_duration_seconds",
+    "Time to compute the target assignment of a group of type `consumer`, the read of its topics included; its count "
+    "is the number of assignments.",
 )
 OFFSET_COMMITS = _counter(
     "kafscale_offset_commits_total", "Committed offsets, one for each partition of a commit."

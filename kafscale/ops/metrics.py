@@ -151,9 +151,16 @@ class FlushMetrics:
 class GroupMetrics:
     """The consumer groups that this broker coordinates. `commits`: committed offsets, one per partition."""
 
-    rebalance_duration: Histogram = observed(families.GROUP_REBALANCE_DURATION)
+    classic_rebalance_duration: Histogram = observed(families.GROUP_REBALANCE_DURATION, "classic")
+    consumer_rebalance_duration: Histogram = observed(families.GROUP_REBALANCE_DURATION, "consumer")
+    assignment_duration: Histogram = observed(families.GROUP_ASSIGNMENT_DURATION)
     commit_duration: Histogram = observed(families.OFFSET_COMMIT_DURATION)
     commits: int = counted(families.OFFSET_COMMITS)
+
+    def rebalanced(self, group_type: str, seconds: float) -> None:
+        """Count a rebalance that is complete, of a `classic` or a `consumer` group."""
+        is_classic = group_type == "classic"
+        (self.classic_rebalance_duration if is_classic else self.consumer_rebalance_duration).observe(seconds)
 
 
 @dataclass(slots=True, eq=False)

@@ -3,12 +3,16 @@
 Names and counts that any thread may read are in `figures`; here each call looks at no more than a page's rows.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
 from kafscale.cluster.view import ClusterView
+from kafscale.formats.consumer_member_record import Assignment, ConsumerMember, MemberState
+from kafscale.groups.any_group import AnyGroup
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE
 from kafscale.groups.group import Group
 from kafscale.groups.service import GroupService
 from kafscale.groups.states import GroupState
@@ -131,7 +135,7 @@ def group_summaries(broker: ServingBroker, group_ids: Iterable[str]) -> dict[str
     found = {}
     for group_id in group_ids:
         try:
-            group = broker.groups.coordinator.describe(group_id)
+            group = broker.groups.coordinator.any_group(group_id)
         except KafkaError:
             continue  # Its shard is resigned, or being loaded.
         if group is not None and group.state is not GroupState.DEAD:
@@ -139,10 +143,11 @@ def group_summaries(broker: ServingBroker, group_ids: Iterable[str]) -> dict[str
     return found
 
 
-def _summary(group: Group) -> GroupSummary:
+def _summary(group: AnyGroup) -> GroupSummary:
     return GroupSummary(
         group_id=group.group_id,
         state=group.state.value,
+        group_type=group.GROUP_TYPE,
         protocol_type=group.protocol_type or "",
         members=len(group.members),
     )
@@ -151,13 +156,19 @@ def _summary(group: Group) -> GroupSummary:
 def group_state(broker: ServingBroker, group_id: str, page: int) -> GroupSnapshot | GroupElsewhere | None:
     """The group with the members of that page; None if its coordinator, this broker, has none of this id."""
     try:
-        group = broker.groups.coordinator.describe(group_id)
+        group = broker.groups.coordinator.any_group(group_id)
     except KafkaError as refusal:
         coordinator = broker.view.coordinator(keys.shard_of(group_id))
         return GroupElsewhere(coordinator=coordinator, reason=refusal.message)
     if group is None or group.state is GroupState.DEAD:
         return None
     start = (page - 1) * ROWS_PER_PAGE
+    if isinstance(group, ConsumerGroup):
+        return _consumer_group(broker.view, group, start)
+    return _classic_group(group, start)
+
+
+def _classic_group(group: Group, start: int) -> GroupSnapshot:
     members = islice(group.members.values(), start, start + ROWS_PER_PAGE)
     return GroupSnapshot(
         summary=_summary(group),
@@ -175,3 +186,46 @@ def group_state(broker: ServingBroker, group_id: str, page: int) -> GroupSnapsho
             for member in members
         ),
     )
+
+
+def _consumer_group(view: ClusterView, group: ConsumerGroup, start: int) -> GroupSnapshot:
+    members = islice(group.members.values(), start, start + ROWS_PER_PAGE)
+    return GroupSnapshot(
+        summary=_summary(group),
+        generation=group.group_epoch,
+        protocol_name=group.assignor,
+        leader=None,
+        members=tuple(
+            MemberSnapshot(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=_by_name(view, member.assigned),
+                progress=_progress(member),
+            )
+            for member in members
+        ),
+    )
+
+
+def _by_name(view: ClusterView, assignment: Assignment) -> dict[str, Sequence[int]]:
+    """The partitions by their topic's name, or its id if it was deleted."""
+    named: dict[str, Sequence[int]] = {}
+    for topic_id, partitions in assignment.items():
+        record = view.topic_by_id(topic_id)
+        named[str(topic_id) if record is None else record.name] = sorted(partitions)
+    return named
+
+
+def _progress(member: ConsumerMember) -> str:
+    match member.state:
+        case MemberState.UNREVOKED_PARTITIONS:
+            revoked = sum(map(len, member.pending_revocation.values()))
+            return f"epoch {member.member_epoch}, is to give up {revoked}"
+        case MemberState.UNRELEASED_PARTITIONS:
+            return f"epoch {member.member_epoch}, waits for partitions of others"
+        case MemberState.STABLE if member.member_epoch == LEAVES_FOR_A_WHILE:
+            return "away, its partitions wait for it"
+        case MemberState.STABLE:
+            return f"epoch {member.member_epoch}"

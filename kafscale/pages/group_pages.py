@@ -5,6 +5,7 @@ from itertools import islice
 from typing import Final
 
 from kafscale.groups.assignments import assigned_partitions
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.states import GroupState
 from kafscale.pages import units
 from kafscale.pages.figures import Figures, LagRow, LagTotal
@@ -32,6 +33,8 @@ _KINDS: Final = {
     GroupState.STABLE.value: "good",
     GroupState.PREPARING_REBALANCE.value: "warn",
     GroupState.COMPLETING_REBALANCE.value: "warn",
+    GroupState.ASSIGNING.value: "warn",
+    GroupState.RECONCILING.value: "warn",
 }
 _RANGES_SHOWN: Final = 12
 _TOPICS_SHOWN: Final = 8
@@ -96,6 +99,7 @@ def group_table(figures: Figures, groups: Sequence[GroupSummary], asked: Asked |
     columns = (
         _heading(asked, "Group", ""),
         text("State"),
+        text("Type", wide=True),
         text("Protocol", wide=True),
         number("Members"),
         number("Partitions", wide=True),
@@ -106,6 +110,7 @@ def group_table(figures: Figures, groups: Sequence[GroupSummary], asked: Asked |
         [
             named_link("/group", "name", one.group_id, refresh=refresh),
             state_badge(one.state),
+            one.group_type,
             name_of(one.protocol_type, 40) if one.protocol_type else units.NOT_KNOWN,
             units.count(one.members),
             units.count(totals[one.group_id].partitions if one.group_id in totals else None),
@@ -149,7 +154,7 @@ def group_page(asked: Asked, figures: Figures, state: GroupSnapshot) -> list[Chi
         element("h1", "Group ", name_of(summary.group_id, 249)),
         omitted_note(figures),
         tiles(
-            tile("State", state_badge(summary.state), f"generation {state.generation}"),
+            tile("State", state_badge(summary.state), _generation(state)),
             tile("Members", units.count(summary.members), name_of(state.protocol_name or "no assignor", 60)),
             tile("Lag", lag_of(total), f"in {units.things(len(rows), 'partition')}"),
         ),
@@ -166,6 +171,12 @@ def group_page(asked: Asked, figures: Figures, state: GroupSnapshot) -> list[Chi
     ]
 
 
+def _generation(state: GroupSnapshot) -> str:
+    if state.summary.group_type == ConsumerGroup.GROUP_TYPE:
+        return f"epoch {state.generation}, consumer protocol"
+    return f"generation {state.generation}"
+
+
 def _members(state: GroupSnapshot, note: str) -> Element:
     columns = (text("Member"), text("Client id", wide=True), text("Host"), text("Assigned"))
     rows = (
@@ -176,6 +187,7 @@ def _members(state: GroupSnapshot, note: str) -> Element:
                 " " if member.member_id == state.leader else None,
                 badge("leader") if member.member_id == state.leader else None,
                 element("div", "static member", class_="soft") if member.group_instance_id else None,
+                element("div", member.progress, class_="soft") if member.progress else None,
             ),
             name_of(member.client_id),
             name_of(member.client_host),
@@ -186,9 +198,13 @@ def _members(state: GroupSnapshot, note: str) -> Element:
     return card("Members", table(columns, rows, empty="No members on this page."), note=note)
 
 
-def _assigned(protocol_type: str, assignment: bytes) -> Child:
+def _assigned(protocol_type: str, assignment: bytes | Mapping[str, Sequence[int]]) -> Child:
     """The partitions of an assignment, the first of them by name."""
-    found = assigned_partitions(assignment) if protocol_type == "consumer" else None
+    found: Mapping[str, Sequence[int]] | None = None
+    if not isinstance(assignment, bytes):
+        found = assignment
+    elif protocol_type == "consumer":
+        found = assigned_partitions(assignment)
     if found is None:
         return f"{units.size(len(assignment))} of another protocol" if assignment else units.NOT_KNOWN
     if not any(found.values()):

@@ -1,7 +1,7 @@
 """Copies of what a page shows of the structures that belong to the event loop, as values."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 
@@ -77,24 +77,29 @@ class GroupSummary:
 
     group_id: str
     state: str
+    group_type: str
     protocol_type: str
     members: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberSnapshot:
-    """A member. `assignment`: as its leader sent it."""
+    """A member. `assignment`: as its leader sent it, or, in a consumer group, partitions by topic.
+
+    `progress`: in a consumer group, how far the member has come towards the group's target assignment.
+    """
 
     member_id: str
     group_instance_id: str | None
     client_id: str
     client_host: str
-    assignment: bytes
+    assignment: bytes | Mapping[str, Sequence[int]]
+    progress: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSnapshot:
-    """A group, with the members of one page."""
+    """A group, with the members of one page. `generation`: of a consumer group, its epoch."""
 
     summary: GroupSummary
     generation: int

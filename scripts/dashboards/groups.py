@@ -41,13 +41,31 @@ _COORDINATION: Final = Row(
     title="Coordination",
     panels=[
         lines("Groups", Unit.COUNT, (gauge("kafscale_groups", "state"), "{{state}}"), stacked=True),
+        lines(
+            "Groups by protocol",
+            Unit.COUNT,
+            (gauge("kafscale_groups_by_type", "type"), "{{type}}"),
+            (gauge("kafscale_groups_overdue"), "do not become stable"),
+        ),
         lines("Members", Unit.COUNT, (gauge("kafscale_group_members", "pod"), "{{pod}}"), stacked=True),
         lines(
             "Rebalances in an hour",
             Unit.COUNT,
-            (risen("kafscale_group_rebalance_duration_seconds_count", "pod"), "{{pod}}"),
+            (risen("kafscale_group_rebalance_duration_seconds_count", "pod, type"), "{{pod}} {{type}}"),
         ),
-        lines("Time of a rebalance", Unit.SECONDS, *both("kafscale_group_rebalance_duration_seconds")),
+        lines(
+            "Time of a rebalance", Unit.SECONDS, *both("kafscale_group_rebalance_duration_seconds", "type")
+        ),
+        lines(
+            "Target assignments computed in an hour",
+            Unit.COUNT,
+            (risen("kafscale_group_assignment_duration_seconds_count", "pod"), "{{pod}}"),
+        ),
+        lines(
+            "Time to compute a target assignment",
+            Unit.SECONDS,
+            *both("kafscale_group_assignment_duration_seconds"),
+        ),
         lines("Time of a commit", Unit.SECONDS, *both("kafscale_offset_commit_duration_seconds")),
         lines(
             "Memory of groups",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from kafscale.groups.states import GroupState
 from tests.integration.conftest import StartBroker
 from tests.support import librdkafka, wire
 from tests.support.broker import KafscaleBroker
@@ -68,7 +69,7 @@ def groups_by_state(broker: KafscaleBroker) -> dict[str, float]:
 
 def test_groups_are_counted_by_state_and_their_members(broker: KafscaleBroker, group: RawGroup) -> None:
     assert set(scrape(broker).by_label("kafscale_groups", "state")) == {
-        (state,) for state in ("Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead")
+        (state.value,) for state in GroupState
     }
     assert groups_by_state(broker) == {}
     first, second = group.stable(2)
@@ -100,17 +101,24 @@ def test_completed_rebalances_are_counted_with_their_duration(
     group.sync_together([first, second])
     page = scrape(broker)
     # Two members come one after the other: the first generation has one, the second has both.
-    assert (before.value(f"{name}_count"), page.value(f"{name}_count")) == (1, 2)
-    took = page.value(f"{name}_sum")
+    assert (before.value(f"{name}_count", type="classic"), page.value(f"{name}_count", type="classic")) == (
+        1,
+        2,
+    )
+    took = page.value(f"{name}_sum", type="classic")
     assert took >= INITIAL_DELAY_MS / 1000
     assert first.heartbeat() == 0
-    assert scrape(broker).value(f"{name}_count") == 2
+    assert scrape(broker).value(f"{name}_count", type="classic") == 2
     second.leave()
     first.enter()
     group.sync_together([first])
     page = scrape(broker)
-    assert page.value(f"{name}_count") == page.value(f"{name}_bucket", le="+Inf") == 3
-    assert page.value(f"{name}_sum") >= took
+    assert (
+        page.value(f"{name}_count", type="classic")
+        == page.value(f"{name}_bucket", type="classic", le="+Inf")
+        == 3
+    )
+    assert page.value(f"{name}_sum", type="classic") >= took
 
 
 def test_durable_commits_are_counted_with_their_duration(broker: KafscaleBroker, group: RawGroup) -> None:

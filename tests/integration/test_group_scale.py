@@ -62,7 +62,7 @@ def rebalances(broker: Peer) -> float | None:
     """How many were completed; None where the broker does not tell us."""
     if not isinstance(broker, KafscaleBroker):
         return None
-    return scrape(broker).value("kafscale_group_rebalance_duration_seconds_count")
+    return scrape(broker).value("kafscale_group_rebalance_duration_seconds_count", type="classic")
 
 
 async def test_hundred_members_join_at_once_and_one_more_in_next(tmp_path: Path) -> None:

@@ -119,7 +119,11 @@ def count_segment_stores(metrics: Metrics) -> None:
 def count_groups(metrics: Metrics) -> None:
     metrics.groups.commits = 30
     metrics.groups.commit_duration.observe(0.003)
-    metrics.groups.rebalance_duration.observe(4)
+    metrics.groups.rebalanced("classic", 4)
+    metrics.groups.rebalanced("consumer", 5)
+    metrics.groups.assignment_duration.observe(0.25)
+    metrics.gauge(families.GROUPS_BY_TYPE, lambda: 161, type="consumer")
+    metrics.gauge(families.GROUPS_OVERDUE, lambda: 162)
     metrics.gauge(families.TRANSACTIONS_OPEN, lambda: 151, state="ongoing")
     metrics.gauge(families.TRANSACTIONS_OLDEST, lambda: 152, state="ending")
     metrics.gauge(families.TRANSACTIONAL_IDS, lambda: 153)
@@ -205,8 +209,12 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_offset_commits_total", ()): 30,
         ("kafscale_offset_commit_duration_seconds_count", ()): 1,
         ("kafscale_offset_commit_duration_seconds_sum", ()): 0.003,
-        ("kafscale_group_rebalance_duration_seconds_count", ()): 1,
-        ("kafscale_group_rebalance_duration_seconds_sum", ()): 4,
+        ("kafscale_group_rebalance_duration_seconds_count", (("type", "classic"),)): 1,
+        ("kafscale_group_rebalance_duration_seconds_sum", (("type", "classic"),)): 4,
+        ("kafscale_group_rebalance_duration_seconds_sum", (("type", "consumer"),)): 5,
+        ("kafscale_group_assignment_duration_seconds_sum", ()): 0.25,
+        ("kafscale_groups_by_type", (("type", "consumer"),)): 161,
+        ("kafscale_groups_overdue", ()): 162,
         ("kafscale_transactions_open", (("state", "ongoing"),)): 151,
         ("kafscale_transactions_oldest_seconds", (("state", "ending"),)): 152,
         ("kafscale_transactional_ids", ()): 153,

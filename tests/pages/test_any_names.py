@@ -65,7 +65,9 @@ def shown(asked: Asked, children: Sequence[Child], cluster_id: str = "id") -> Do
 
 
 def summary_of(group_id: str, protocol: str = "consumer") -> GroupSummary:
-    return GroupSummary(group_id=group_id, state="Stable", protocol_type=protocol, members=1)
+    return GroupSummary(
+        group_id=group_id, state="Stable", group_type="classic", protocol_type=protocol, members=1
+    )
 
 
 def facts_of(reason: str, metrics: Metrics) -> BrokerFacts:
