@@ -102,7 +102,8 @@ class GroupCoordinator:
         self._check_session_timeout(session_timeout_ms)
         check_protocols(protocols)
         check_texts(group_instance_id, client_id, protocol_type, *(one.name for one in protocols))
-        if running is not None and isinstance(running.group, ConsumerGroup) and not running.group.members:
+        is_consumer = running is not None and isinstance(running.group, ConsumerGroup)
+        if running is not None and is_consumer and running.group.state is GroupState.EMPTY:
             # Any first member decides of which type an empty group is.
             self._shards.shard(group_id).replace_empty(running, by_consumer=False)
         if running is None and member_id != NO_MEMBER_ID:

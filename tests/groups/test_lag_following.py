@@ -24,6 +24,7 @@ from kafscale.metadata.store import Compare, Operation, Put, Snapshot, Transacti
 from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
+from tests.groups.consumer.member import ConsumerMember
 from tests.groups.no_transactions import NoTransactions
 from tests.support.in_process_broker import until
 from tests.support.owners import end_leases
@@ -197,6 +198,20 @@ async def test_lag_moves_to_the_next_coordinator(brokers: Brokers) -> None:
         await before.commit("billing", 200)
     assert before.lag.series_count == 0
     await until(lambda: after.samples() == {("billing", 0): 900}, "the lag is read")
+
+
+async def test_lag_of_a_consumer_group_is_followed(brokers: Brokers) -> None:
+    before = await brokers.start()
+    member = ConsumerMember(before.coordinator, "billing")
+    await member.heartbeat()
+    assert await member.commit(300) is ErrorCode.NONE
+    assert before.samples() == {("billing", 0): 700}
+    after = await brokers.start()
+    await until(lambda: after.samples() == {("billing", 0): 700}, "the lag is read")
+    member.coordinator = after.coordinator
+    await member.leave()
+    assert await after.coordinator.delete("billing") is ErrorCode.NONE
+    assert after.samples() == {}
 
 
 async def test_a_commit_that_outlasts_its_group_here_leaves_nothing(

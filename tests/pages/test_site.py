@@ -12,6 +12,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.pages.frame import NAVIGATION
 from kafscale.pages.site import Site
 from kafscale.settings.broker import Settings, load_settings
+from tests.groups.consumer.member import ConsumerMember
 from tests.pages.html import parsed
 from tests.pages.shown_broker import PLACES, ShownBroker, shown_broker
 
@@ -103,6 +104,26 @@ async def test_group_has_members_and_lag_by_partition(shown: ShownBroker) -> Non
     assert "<img src=x onerror=alert(2)>" in page.text
     assert "orders: 0-2" in page.text
     assert "</td><script>alert" in page.text
+
+
+async def test_consumer_group_has_its_epoch_and_the_way_of_its_members(shown: ShownBroker) -> None:
+    coordinator = shown.broker.process.serving.groups.coordinator
+    first, second = (
+        ConsumerMember(coordinator, "<of consumers>", ("orders",), instance_id=name)
+        for name in ("one", "<two>")
+    )
+    await first.heartbeat()
+    await second.heartbeat()
+    # It is to give up a part of what it has.
+    await first.heartbeat()
+    assert "consumer" in (await shown.page("/groups")).text
+    page = (await shown.page("/group?name=%3Cof%20consumers%3E")).text
+    assert "Reconciling" in page
+    assert "epoch 2, consumer protocol" in page
+    assert "epoch 1, is to give up 1" in page
+    assert "epoch 2, waits for partitions of others" in page
+    assert "orders: 0" in page
+    assert "uniform" in page
 
 
 async def test_every_link_leads_to_a_page(shown: ShownBroker) -> None:

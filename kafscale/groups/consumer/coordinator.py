@@ -112,7 +112,12 @@ class ConsumerGroups:
         group_id, joins = request.group_id, request.member_epoch == JOINS
         shard = self._shards.shard(group_id)
         running = shard.groups.get(group_id)
-        if running is None or running.group.state is GroupState.DEAD:
+        if running is not None and running.group.state is GroupState.DEAD:
+            # Its deletion is not written yet: it would take the record of another of the same id with it.
+            raise KafkaError(
+                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {quoted(group_id)} is being deleted"
+            )
+        if running is None:
             if not joins:
                 raise _not_found(group_id, "not found")
             self._shards.limits.check_new_group(self._shards.totals.stored, self._shards.shard_count)

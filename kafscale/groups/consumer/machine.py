@@ -16,6 +16,7 @@ what no member knows.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from kafscale.groups.consumer import dead_group
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import (
     Assigned,
@@ -35,7 +36,7 @@ from kafscale.groups.consumer.members import (
     remove,
 )
 from kafscale.groups.consumer.settling import Effects, ask_for_target, raise_epoch, settle
-from kafscale.groups.effects import Answer, Decided, Heartbeated
+from kafscale.groups.effects import Answer, Heartbeated
 from kafscale.groups.events import (
     Commit,
     Event,
@@ -163,14 +164,26 @@ TABLE: Final[Mapping[type, Action]] = {
 }
 
 
+DEAD_TABLE: Final[Mapping[type, Action]] = {
+    # A leave may wait for its write when the group is deleted.
+    Stored: stored,
+    StoreFailed: store_failed,
+    Unload: unload,
+    ConsumerHeartbeatReceived: dead_group.refuse_member,
+    Commit: dead_group.refuse,
+    Remove: dead_group.refuse,
+    Heartbeat: dead_group.refuse,
+    Join: dead_group.refuse_join,
+    Sync: dead_group.refuse_sync,
+    Leave: dead_group.refuse_leave,
+}
+"""Of a group that is dead. What is not here comes too late."""
+
+
 def apply(group: ConsumerGroup, event: Event | ConsumerEvent) -> Effects:
     """Apply the event to the group and return what follows."""
     effects: Effects = []
-    if not group.is_dead:
-        TABLE[type(event)](group, event, effects)
-    elif isinstance(event, ConsumerHeartbeatReceived):
-        refusal = Heartbeated(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-        effects.append(Answer(event.reply_id, refusal))
-    elif isinstance(event, (Commit, Remove, Heartbeat)):
-        effects.append(Answer(event.reply_id, Decided(ErrorCode.COORDINATOR_NOT_AVAILABLE)))
+    action = DEAD_TABLE.get(type(event)) if group.is_dead else TABLE[type(event)]
+    if action is not None:
+        action(group, event, effects)
     return effects
