@@ -355,7 +355,7 @@ async def test_groups_come_back_without_members_in_a_later_generation() -> None:
     )
 
 
-async def test_consumer_groups_come_back_without_members_at_a_later_epoch() -> None:
+async def test_consumer_groups_come_back_empty_at_a_later_epoch() -> None:
     member = ConsumerMember(member_id="m-1", member_epoch=12, assigned={ORDERS.topic_id: frozenset([0])})
     metadata = await restored(
         [
