@@ -219,6 +219,7 @@ class ConsumerGroup:
         self._count(member, 1)
         if before is not None:
             self._count(before, -1)
+            self._forget_instance(before)
         self.members[member.member_id] = member
         if member.instance_id is not None:
             self.static_members[member.instance_id] = member.member_id
@@ -229,13 +230,16 @@ class ConsumerGroup:
         """Remove the member with all that is known of it."""
         member = self.members.pop(member_id)
         self._count(member, -1)
-        if member.instance_id is not None and self.static_members.get(member.instance_id) == member_id:
-            del self.static_members[member.instance_id]
+        self._forget_instance(member)
         self.sessions.pop(member_id, None)
         self.rebalance_deadlines.pop(member_id, None)
         self.target = {one: target for one, target in self.target.items() if one != member_id}
         self.changes.members.discard(member_id)
         self.changes.removed.add(member_id)
+
+    def _forget_instance(self, member: ConsumerMember) -> None:
+        if member.instance_id is not None and self.static_members.get(member.instance_id) == member.member_id:
+            del self.static_members[member.instance_id]
 
     def _count(self, member: ConsumerMember, change: int) -> None:
         for partition in partitions_of(union(member.assigned, member.pending_revocation)):
