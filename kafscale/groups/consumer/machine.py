@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kafscale.groups.consumer import dead_group
+from kafscale.formats.consumer_member_record import MemberState
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import (
     Assigned,
@@ -69,7 +70,10 @@ def regex_resolved(group: ConsumerGroup, event: RegexResolved, out: Effects) -> 
 
 
 def loaded(group: ConsumerGroup, event: Loaded, out: Effects) -> None:
-    """Find out if the members have what they should have."""
+    """Find out if the members have what they should have. Those that were to give up have their time again."""
+    for member in group.members.values():
+        if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
+            group.set_rebalance_deadline(member.member_id, event.now_ms + member.rebalance_timeout_ms)
     _compare(group, out)
 
 
