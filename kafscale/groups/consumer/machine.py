@@ -96,15 +96,15 @@ def topics_changed(group: ConsumerGroup, event: TopicsChanged, out: Effects) -> 
 def assigned(group: ConsumerGroup, event: Assigned, out: Effects) -> None:
     """Members go towards the new target from here on; those that waited for it take their first step."""
     group.is_assigning = False
-    before, newer = group.topics, group.newer_topics
-    group.topics, group.newer_topics = event.topics, None
+    newer, group.newer_topics = group.newer_topics, None
+    group.topics = event.topics
     target = {one: event.target.get(one, group.target_of(one)) for one in group.members}
     if event.epoch > group.assignment_epoch:
         group.assignment_epoch, group.target = event.epoch, target
     elif target != group.target or group.state is not GroupState.STABLE:
         # It was loaded, and something has changed since it was stored, or members were not there yet.
         raise_epoch(group, "another coordinator", event.now_ms, out)
-    if newer is not None and before is not None and newer != event.topics:
+    if newer is not None and newer != event.topics:
         raise_epoch(group, "topics changed", event.now_ms, out)
     done = [one for one in group.awaited_targets if one.epoch <= group.assignment_epoch]
     group.awaited_targets = [one for one in group.awaited_targets if one.epoch > group.assignment_epoch]

@@ -39,6 +39,7 @@ def ask_for_target(group: ConsumerGroup, out: Effects) -> None:
     """Have the target assignment of the group's epoch computed, after the one that is being computed."""
     if not group.is_assigning:
         group.is_assigning = True
+        group.newer_topics = None  # The topics are read from here on.
         out.append(Assign(group.group_epoch))
 
 
