@@ -163,7 +163,7 @@ class ConsumerProtocolMember:
             offset = int(message.offset() or 0)
             self._journal.handle(partition, offset)
             self._handled[partition] = offset + 1
-        elif problem.fatal():
+        elif problem.fatal() or problem.code() == KafkaError._FATAL:
             raise KafkaException(problem)
 
     def _on_assign(self, _: Consumer, partitions: Iterable[TopicPartition]) -> None:
