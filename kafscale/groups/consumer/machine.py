@@ -16,8 +16,8 @@ what no member knows.
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from kafscale.groups.consumer import dead_group
 from kafscale.formats.consumer_member_record import MemberState
+from kafscale.groups.consumer import dead_group
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import (
     Assigned,
