@@ -48,6 +48,7 @@ _SESSION_EVENTS: Final = (Heartbeat, Commit)
 # Ten rebalances, or half as many that fail.
 _LINES_A_MINUTE: Final = 20
 _MS_PER_MINUTE: Final = 60_000
+_ASSIGN_AGAIN_SEC: Final = 5.0
 
 
 class InStore(Enum):
@@ -206,14 +207,21 @@ class RunningGroup:
             waiting.set_result(content)
 
     async def _assign(self, group: ConsumerGroup) -> None:
-        try:
-            assigned = await self._home.assign(self, group)
-        except KafkaError as problem:
-            # Only a coordinator that was replaced gives up: the next one assigns.
-            self._log(logging.INFO, "no assignment", problem=quoted(str(problem), 500))
+        while self.group is group:
+            try:
+                assigned = await self._home.assign(self, group)
+            except KafkaError as problem:
+                # Only a coordinator that was replaced gives up: the next one assigns.
+                self._log(logging.INFO, "no assignment", problem=quoted(str(problem), 500))
+                return
+            except Exception:
+                # A defect, perhaps of these members or topics only: with others the group goes on.
+                logger.exception("could not compute an assignment", extra=self._fields())
+                await asyncio.sleep(_ASSIGN_AGAIN_SEC)
+                continue
+            if self.group is group:
+                self.notify(assigned)
             return
-        if self.group is group:
-            self.notify(assigned)
 
     async def _carry_out(self, store: Store | StoreChanges) -> None:
         try:

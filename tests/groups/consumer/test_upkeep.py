@@ -2,8 +2,12 @@
 
 import asyncio
 import uuid
+from typing import NoReturn
+
+import pytest
 
 from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
+from kafscale.groups.consumer import target_computation
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE
 from kafscale.groups.states import GroupState
@@ -240,6 +244,25 @@ async def test_a_group_that_does_not_become_stable_is_overdue(brokers: Brokers) 
     await until_settled(broker, first, second)
     assert group_of(broker).state is GroupState.STABLE
     assert totals.overdue(now_ms() + 10**9) == 0
+
+
+@scenario()
+async def test_group_goes_on_after_a_defect_of_an_assignment(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> NoReturn:
+        raise ZeroDivisionError
+
+    broker = await brokers.start()
+    first = ConsumerMember(broker.coordinator)
+    with monkeypatch.context() as patch:
+        patch.setattr(target_computation, "ASSIGNORS", {"uniform": fails})
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            await first.heartbeat()
+    assert "could not compute an assignment" in caplog.text
+    assert group_of(broker).state is GroupState.ASSIGNING
+    await until_settled(broker, first)
+    assert first.owned.keys() == {TOPIC_ID}
 
 
 @scenario()
