@@ -41,13 +41,14 @@ async def fence(
 async def rebalance(groups: GroupCoordinator, group_id: str) -> None:
     """Let all members join again, as after a member that joined and left at once.
 
-    A group that is rebalancing goes on with that. Raises `RequestError` for a group without members, and
-    `KafkaError` for one of another coordinator.
+    A group that is rebalancing goes on with that. Raises `RequestError` for a group without members, or of the
+    consumer protocol, whose members never join again together, and `KafkaError` for one of another coordinator.
     """
     group = groups.describe(group_id)
     if group is None or not group.members:
         raise RequestError(
-            ErrorCode.GROUP_ID_NOT_FOUND.name, f"group {group_id!r} has no members that could be rebalanced"
+            ErrorCode.GROUP_ID_NOT_FOUND.name,
+            f"group {group_id!r} has no members of the classic protocol, which could join again",
         )
     if group.state is GroupState.PREPARING_REBALANCE:
         return
