@@ -23,6 +23,9 @@ from kafscale.protocol.wire import (
 
 VERSION: Final = 1
 
+MAX_MEMBER_BYTES: Final = 1024 * 1024
+"""The largest record of a member that used the classic protocol: etcd takes requests of up to 1.5 MiB by default."""
+
 Assignment = Mapping[uuid.UUID, frozenset[int]]
 """Partitions by topic id. No topic without partitions."""
 

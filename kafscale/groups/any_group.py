@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from kafscale.groups import machine
 from kafscale.groups.consumer import machine as consumer_machine
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import Assign, StoreChanges
+from kafscale.groups.consumer.effects import Assign, Downgraded, StoreChanges
 from kafscale.groups.consumer.events import ConsumerEvent
 from kafscale.groups.effects import Effect
 from kafscale.groups.events import Event
@@ -13,7 +13,7 @@ from kafscale.groups.group import Group
 
 AnyGroup = Group | ConsumerGroup
 AnyEvent = Event | ConsumerEvent
-AnyEffect = Effect | StoreChanges | Assign
+AnyEffect = Effect | StoreChanges | Assign | Downgraded
 
 
 def apply(group: AnyGroup, event: AnyEvent) -> Sequence[AnyEffect]:

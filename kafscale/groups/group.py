@@ -121,7 +121,10 @@ class Group:
 
     @classmethod
     def of(cls, group_id: str, policy: GroupPolicy, record: GroupRecord, now_ms: int) -> "Group":
-        """The group as the previous coordinator stored it: Stable, or Empty. Its members' sessions start now."""
+        """The group as the previous coordinator stored it: Stable, or Empty. Its members' sessions start now.
+
+        Members without a protocol are those of a consumer group that became this one: they are to join (KIP-848).
+        """
         group = cls(group_id, policy, now_ms)
         group.generation = record.generation
         group.set_protocol_type(record.protocol_type)
@@ -143,6 +146,10 @@ class Group:
             group.state = GroupState.STABLE
             group.protocol_name = record.protocol_name
             group.leader = record.leader
+            if record.protocol_name is None:
+                group.state = GroupState.PREPARING_REBALANCE
+                group.rebalance_since_ms = now_ms
+                group.join_deadline_ms = now_ms + group.rebalance_timeout_ms
         return group
 
     # Queries

@@ -2,16 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from enum import Enum, auto
 from typing import Final, Protocol
 
 from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.any_group import AnyEvent, AnyGroup, apply
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import Assign, StoreChanges
+from kafscale.groups.consumer.effects import Assign, Downgraded, StoreChanges
 from kafscale.groups.consumer.events import Assigned, Loaded
-from kafscale.groups.effects import Answer, Content, RebalanceCompleted, RebalanceStarted, Store
+from kafscale.groups.consumer.settling import failure
+from kafscale.groups.effects import Answer, Content, Decided, RebalanceCompleted, RebalanceStarted, Store
 from kafscale.groups.events import Commit, Heartbeat, Stored, StoreFailed, TimePassed
 from kafscale.groups.line_window import LineWindow
 from kafscale.groups.shard_writer import WriteInDoubtError
@@ -34,6 +35,9 @@ class GroupHome(Protocol):
 
     async def store_changes(self, running: "RunningGroup", changes: StoreChanges) -> None:
         """Make the changes of a consumer group durable, however long it takes."""
+
+    async def store_downgraded(self, running: "RunningGroup", downgraded: Downgraded) -> None:
+        """Make it durable that a consumer group is a classic group now, however long it takes."""
 
     async def assign(self, running: "RunningGroup", group: ConsumerGroup) -> Assigned:
         """Compute the target assignment of a consumer group."""
@@ -90,6 +94,8 @@ class RunningGroup:
         self._metrics = metrics
         self._waiting: dict[int, asyncio.Future[Content]] = {}
         self._stores: set[asyncio.Task[None]] = set()
+        self._downgrades = 0
+        self._held: list[Answer] = []
         self._tasks = TaskOwner()
         self._next_reply_id = 0
         self._stopped = False
@@ -177,15 +183,22 @@ class RunningGroup:
             self.expiry_check_at_ms = 0  # In another state other offsets can expire.
         for effect in effects:
             match effect:
+                case Answer(content=content) if self._downgrades and not isinstance(content, Decided):
+                    # What is decided at once changes nothing that a member has, or is written after the downgrade.
+                    self._held.append(effect)
                 case Answer(reply_id=answered, content=content):
                     if answered == reply_id:
                         own = content
                     else:
                         self._reply(answered, content)
                 case Store() | StoreChanges():
-                    task = asyncio.create_task(self._carry_out(effect), name=f"store {self.group.group_id}")
-                    self._stores.add(task)
-                    task.add_done_callback(self._stores.discard)
+                    self._spawn_store(self._carry_out(effect, self.group))
+                case Downgraded():
+                    self._downgrades += 1
+                    # Before any write of its own, such as the first commit's, comes that of the downgrade.
+                    self.in_store = InStore.YES
+                    self.replace(effect.group)
+                    self._spawn_store(self._store_downgraded(effect))
                 case Assign():
                     assert isinstance(self.group, ConsumerGroup)
                     self._tasks.spawn(self._assign(self.group), f"assign {self.group.group_id}")
@@ -194,9 +207,12 @@ class RunningGroup:
                 case RebalanceCompleted(duration_ms=duration_ms):
                     self._metrics.rebalanced(self.group.GROUP_TYPE, duration_ms / 1000)
                     self._log(logging.INFO, "stable", duration_ms=duration_ms)
-        if not isinstance(event, _SESSION_EVENTS) and not self._stopped:
-            self._count()
+        if self._stopped:
+            return own
+        if isinstance(self.group, ConsumerGroup) or not isinstance(event, _SESSION_EVENTS):
             self._set_timer()
+        if not isinstance(event, _SESSION_EVENTS):
+            self._count()
             if self.is_unused:
                 self._home.remove(self)
         return own
@@ -223,7 +239,30 @@ class RunningGroup:
                 self.notify(assigned)
             return
 
-    async def _carry_out(self, store: Store | StoreChanges) -> None:
+    def _spawn_store(self, storing: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(storing, name=f"store {self.group.group_id}")
+        self._stores.add(task)
+        task.add_done_callback(self._stores.discard)
+
+    async def _store_downgraded(self, downgraded: Downgraded) -> None:
+        """Store it, and give the answers that have waited for that."""
+        error_code = ErrorCode.NONE
+        try:
+            await self._home.store_downgraded(self, downgraded)
+        except KafkaError as problem:
+            self._log(logging.WARNING, "could not store a group", problem=quoted(str(problem), 500))
+            error_code = problem.code
+        except Exception:
+            logger.exception("could not store a group", extra=self._fields())
+            error_code = ErrorCode.UNKNOWN_SERVER_ERROR
+        self._downgrades -= 1
+        if not self._downgrades or error_code is not ErrorCode.NONE:
+            held, self._held = self._held, []
+            for one in held:
+                failed = error_code is not ErrorCode.NONE
+                self._reply(one.reply_id, failure(one.content, error_code) if failed else one.content)
+
+    async def _carry_out(self, store: Store | StoreChanges, group: AnyGroup) -> None:
         try:
             if isinstance(store, StoreChanges):
                 await self._home.store_changes(self, store)
@@ -233,20 +272,30 @@ class RunningGroup:
             self._log(logging.WARNING, "could not store a group", problem=quoted(str(problem), 500))
             if isinstance(problem, WriteInDoubtError):
                 self.note_indeterminate_record()
-            self._store_failed(store, problem.code)
+            self._store_failed(store, group, problem.code)
         except Exception:
             # A defect: the members must not wait for it.
             logger.exception("could not store a group", extra=self._fields())
-            self._store_failed(store, ErrorCode.UNKNOWN_SERVER_ERROR)
+            self._store_failed(store, group, ErrorCode.UNKNOWN_SERVER_ERROR)
         else:
             self.in_store = InStore.YES
-            self.notify(Stored(now_ms=self._now_ms(), store_id=store.store_id))
+            self._notify_of_store(group, Stored(now_ms=self._now_ms(), store_id=store.store_id))
 
-    def _store_failed(self, store: Store | StoreChanges, error_code: ErrorCode) -> None:
+    def _store_failed(self, store: Store | StoreChanges, group: AnyGroup, error_code: ErrorCode) -> None:
         task = asyncio.current_task()
         assert task is not None
         self._stores.discard(task)  # It gives the group no record: the group may be unused now.
-        self.notify(StoreFailed(now_ms=self._now_ms(), store_id=store.store_id, error_code=error_code))
+        event = StoreFailed(now_ms=self._now_ms(), store_id=store.store_id, error_code=error_code)
+        self._notify_of_store(group, event)
+
+    def _notify_of_store(self, group: AnyGroup, event: Stored | StoreFailed) -> None:
+        """Tell the group that has stored something. If it was replaced, there are answers that have waited for it."""
+        if group is self.group:
+            self.notify(event)
+            return
+        for effect in apply(group, event):
+            if isinstance(effect, Answer):
+                self._reply(effect.reply_id, effect.content)
 
     def _set_timer(self) -> None:
         deadline_ms = self.group.next_deadline_ms()

@@ -20,8 +20,8 @@ from kafscale.formats.group_record import (
 from kafscale.formats.pending_offsets import decode_pending_offsets
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import StoreChanges
-from kafscale.groups.consumer.events import Assigned
+from kafscale.groups.consumer.effects import Downgraded, StoreChanges
+from kafscale.groups.consumer.events import Assigned, Converted
 from kafscale.groups.consumer.stored_group import CONSUMER_GROUP_BYTES, count_members, operations_of
 from kafscale.groups.consumer.target_computation import compute_target
 from kafscale.groups.events import Unload
@@ -29,12 +29,14 @@ from kafscale.groups.group import Group
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.loaded_groups import GroupPolicies, empty_again, load_groups
 from kafscale.groups.offsets import TopicPartition, read_offsets
+from kafscale.groups.online_upgrade import consumer_group_of
 from kafscale.groups.pending import Change, ShardPending, reserved_bytes
 from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.shard_writer import ShardWriter, WriteFailedError, WriteInDoubtError
 from kafscale.groups.stored_bytes import StoredGroup, stored_size
 from kafscale.groups.topic_condition import ConditionalPut
 from kafscale.groups.totals import GroupTotals
+from kafscale.groups.upgrading import end_classic
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put, Snapshot
 from kafscale.ops.metrics import GroupMetrics
@@ -223,6 +225,39 @@ class GroupShard:
             running.replace(self._new_consumer(group_id))
         else:
             running.replace(Group(group_id, self._policies.classic, self._now_ms()))
+
+    async def upgrade(self, running: RunningGroup, check: Callable[[ConsumerGroup], None]) -> None:
+        """Make a classic group a consumer group of the same members; its offsets stay. `check` may refuse that.
+
+        The group may be another one when this returns, if the members changed it meanwhile. Raises `KafkaError`.
+        """
+        classic = running.group
+        assert isinstance(classic, Group)
+        policy = self._policies.consumer(classic.group_id)
+
+        def is_current() -> bool:
+            return self.has(running) and running.group is classic
+
+        consumer = await consumer_group_of(self._store, classic, policy, is_current, self._now_ms)
+        if consumer is None:
+            return
+        check(consumer)
+        answers = end_classic(classic, self._now_ms())
+        running.replace(consumer)
+        running.notify(Converted(now_ms=self._now_ms(), answers=answers))
+        # Before any write that depends on it comes that of the members, which waits as long as it takes.
+        running.in_store = InStore.YES
+
+    async def store_downgraded(self, running: RunningGroup, downgraded: Downgraded) -> None:
+        """See `GroupHome`. The members' own keys mean nothing once the record is that of a classic group."""
+        group_id = running.group.group_id
+        put = Put(keys.group(group_id), encode_checked(group_id, downgraded.record))
+        removed = {keys.group_member(group_id, one) for one in downgraded.removed}
+        removed |= running.member_bytes.keys()
+        running.member_bytes.clear()
+        if self.has(running):
+            running.stored.set_record(stored_size(put.key, put.value))
+        await self.write_patiently([put, *(Delete(key) for key in sorted(removed))])
 
     def has(self, running: RunningGroup) -> bool:
         """True if it is still the group of its id."""

@@ -67,12 +67,13 @@ class GroupShards:
         self._write_timeout_sec = settings.offsets_commit_timeout_ms / 1000
         self._store = store
         self._coordination = coordination
+        classic_policy = GroupPolicy(
+            initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+            max_size=settings.group_max_size,
+        )
         self.policies = GroupPolicies(
-            GroupPolicy(
-                initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-                max_size=settings.group_max_size,
-            ),
-            partial(_consumer_policy, settings, group_configs),
+            classic_policy,
+            partial(_consumer_policy, settings, group_configs, classic_policy),
         )
         self._metrics = metrics
         self._now_ms = now_ms
@@ -287,7 +288,9 @@ class GroupShards:
                 yield shard, running
 
 
-def _consumer_policy(settings: Settings, configs: GroupConfigs | None, group_id: str) -> ConsumerPolicy:
+def _consumer_policy(
+    settings: Settings, configs: GroupConfigs | None, classic: GroupPolicy, group_id: str
+) -> ConsumerPolicy:
     """Settings, and the group's own configs where there are such."""
     own = None if configs is None else configs.get(group_id)
     return ConsumerPolicy(
@@ -297,4 +300,6 @@ def _consumer_policy(settings: Settings, configs: GroupConfigs | None, group_id:
         else settings.group_consumer_heartbeat_interval_ms,
         max_size=settings.group_consumer_max_size,
         assignors=tuple(str(one) for one in settings.group_consumer_assignors),
+        migration=settings.group_consumer_migration_policy,
+        classic=classic,
     )

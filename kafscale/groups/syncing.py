@@ -30,6 +30,9 @@ def _sync_error(group: Group, event: Sync) -> ErrorCode:
         None,
         group.protocol_name,
     ):
+        if group.state is GroupState.PREPARING_REBALANCE and group.protocol_name is None:
+            # It was a consumer group, where each member has a protocol of its own. There is to be one for all.
+            return ErrorCode.REBALANCE_IN_PROGRESS
         return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
     return ErrorCode.NONE
 

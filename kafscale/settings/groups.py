@@ -22,6 +22,16 @@ class MigrationPolicy(StrEnum):
     DOWNGRADE = "downgrade"
     BIDIRECTIONAL = "bidirectional"
 
+    @property
+    def has_upgrade(self) -> bool:
+        """True if a classic group may become a consumer group."""
+        return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
+
+    @property
+    def has_downgrade(self) -> bool:
+        """True if a consumer group may become a classic group."""
+        return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
+
 
 @dataclass(frozen=True, kw_only=True)
 class GroupSettings:

@@ -11,8 +11,10 @@ from kafscale.formats.consumer_member_record import Assignment, ConsumerMember, 
 from kafscale.groups.consumer.assignment import TopicIdPartition, partitions_of, union
 from kafscale.groups.consumer.events import ConsumerHeartbeatReceived, Topics
 from kafscale.groups.effects import Answer
-from kafscale.groups.group import GROUP_MEMORY_BYTES, long_text_bytes
+from kafscale.groups.events import Join
+from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, GroupPolicy, long_text_bytes
 from kafscale.groups.states import GroupState
+from kafscale.settings.groups import MigrationPolicy
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
@@ -26,20 +28,28 @@ _NOTHING: Final[Assignment] = {}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerPolicy:
-    """The broker's settings for consumer groups. `assignors`: names; the first is the default."""
+    """The broker's settings for consumer groups. `assignors`: names; the first is the default.
+
+    `migration`: which groups with members may change their type; `classic`: the settings of what they become.
+    """
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
     max_size: int
     assignors: tuple[str, ...]
+    migration: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
+    classic: GroupPolicy = GroupPolicy(initial_rebalance_delay_ms=3000, max_size=2**31 - 1)  # noqa: RUF009
 
 
 @dataclass(frozen=True, slots=True)
 class AwaitedTarget:
-    """A heartbeat that waits for the target assignment of `epoch`. `told`: the assignment that the member knows."""
+    """A heartbeat, or a JoinGroup, that waits for the target assignment of `epoch`.
+
+    `told`: the assignment that the member knows.
+    """
 
     epoch: int
-    event: ConsumerHeartbeatReceived
+    event: ConsumerHeartbeatReceived | Join
     member_id: str
     told: Assignment
 
@@ -58,7 +68,8 @@ class ConsumerGroup:
 
     `target`: of the members, by id, for `assignment_epoch`. `topics`: those that it was computed with; None in a
     group that was loaded and not yet compared with the topics of now. `newer_topics`: those that the broker's view
-    showed while a target was computed. `resolved`: the topics of each regular expression.
+    showed while a target was computed. `resolved`: the topics of each regular expression. `topic_names`: by id, those
+    of `topics` and of all partitions that members have. `successor`: the classic group that it is about to become.
     """
 
     def __init__(self, group_id: str, policy: ConsumerPolicy, now_ms: int) -> None:
@@ -72,6 +83,7 @@ class ConsumerGroup:
         self.newer_topics: Topics | None = None
         self.target: Mapping[str, Assignment] = {}
         self.topics: Topics | None = None
+        self.topic_names: dict[uuid.UUID, str] = {}
         self.resolved: dict[str, frozenset[str]] = {}
         self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
@@ -82,12 +94,15 @@ class ConsumerGroup:
         self.unstored_answers: dict[int, list[Answer]] = {}
         self.last_store_id = 0
         self.rebalance_since_ms: int | None = None
+        self.successor: Group | None = None
         self._owners: Counter[TopicIdPartition] = Counter()
         self._names: Counter[str] = Counter()
         self._regexes: Counter[str] = Counter()
         self._fresh: set[str] = set()
         self._assignors: Counter[str] = Counter()
         self._stable_at: Counter[int] = Counter()
+        self._classic_protocols: Counter[str] = Counter()
+        self._classic_members = 0
         self._earliest_deadline_ms: int | None = None
         self._members_memory_bytes = 0
 
@@ -190,6 +205,21 @@ class ConsumerGroup:
         return self.target.get(member_id, _NOTHING)
 
     @property
+    def has_only_classic_members(self) -> bool:
+        """True if no member uses the consumer protocol."""
+        return self._classic_members == len(self.members)
+
+    def supports_classic(self, protocol_type: str, protocols: Iterable[str]) -> bool:
+        """True if a classic member with one of these protocols could share a generation with the present ones."""
+        return protocol_type == CONSUMER_PROTOCOL_TYPE and any(
+            self._classic_protocols[name] == self._classic_members for name in protocols
+        )
+
+    def is_waiting(self, member_id: str) -> bool:
+        """True if a request of the member waits for a target assignment."""
+        return any(one.member_id == member_id for one in self.awaited_targets)
+
+    @property
     def assignor(self) -> str:
         """The assignor that most members prefer, as in Kafka."""
         known = [(count, name) for name, count in self._assignors.items() if name in self.policy.assignors]
@@ -204,6 +234,13 @@ class ConsumerGroup:
         return None if self.is_dead else self._earliest_deadline_ms
 
     # Changes, for the actions
+
+    def set_topics(self, topics: Topics) -> None:
+        """These are the topics of the target assignment."""
+        had = {topic_id for topic_id, _ in self._owners}
+        self.topic_names = {topic_id: name for topic_id, name in self.topic_names.items() if topic_id in had}
+        self.topic_names.update((topic.topic_id, name) for name, topic in topics.items())
+        self.topics = topics
 
     def set_resolved(self, regex: str, topic_names: frozenset[str]) -> None:
         """These are the topics of the regular expression now."""
@@ -256,6 +293,9 @@ class ConsumerGroup:
                 self._fresh.discard(member.subscribed_topic_regex)
         if member.server_assignor is not None:
             _add(self._assignors, [member.server_assignor], change)
+        if member.classic is not None:
+            self._classic_members += change
+            _add(self._classic_protocols, {name for name, _ in member.classic.protocols}, change)
         self._members_memory_bytes += change * _memory_bytes(member)
 
     def set_session(self, member_id: str, at_ms: int) -> None:

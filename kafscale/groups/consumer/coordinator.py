@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, cast
 
 from kafscale.cluster.view import ClusterView
+from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import JOINS, ConsumerHeartbeatReceived, RegexResolved
 from kafscale.groups.consumer.request_checks import check_heartbeat
@@ -17,10 +18,11 @@ from kafscale.groups.consumer.requests import (
 )
 from kafscale.groups.consumer.topic_regex import TopicRegex, resolve
 from kafscale.groups.effects import Heartbeated
-from kafscale.groups.group import GROUP_MEMORY_BYTES
+from kafscale.groups.group import GROUP_MEMORY_BYTES, Group
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.states import GroupState
+from kafscale.groups.upgrading import check_room, check_upgrade
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import Settings
@@ -56,10 +58,13 @@ class ConsumerGroups:
         regex = request.subscribed_topic_regex
         compiled = TopicRegex(regex) if regex else None
         running = self._running(request)
-        group = running.group
-        assert isinstance(group, ConsumerGroup)
-        self._check_memory(group, request)
+        self._check_memory(running.group, request)
         resolved = None if compiled is None else await self._matching(compiled, request)
+        if isinstance(running.group, Group):
+            await self._upgrade(running, request)
+        group = running.group
+        if not isinstance(group, ConsumerGroup):
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group has changed meanwhile")
         for one in group.stale_regexes():
             topic_names = await self._matching(TopicRegex(one), request)
             running.notify(RegexResolved(now_ms=self._now_ms(), regex=one, topic_names=topic_names))
@@ -124,12 +129,33 @@ class ConsumerGroups:
             return shard.create_consumer(group_id)
         if isinstance(running.group, ConsumerGroup):
             return running
-        if not joins or running.group.state is not GroupState.EMPTY:
+        if not joins:
             raise _not_found(group_id, "is not a consumer group")
-        shard.replace_empty(running, by_consumer=True)
+        if running.group.state is GroupState.EMPTY:
+            shard.replace_empty(running, by_consumer=True)
+        else:
+            check_upgrade(running.group, self._shards.policies.consumer(group_id))
         return running
 
-    def _check_memory(self, group: ConsumerGroup, request: ConsumerHeartbeat) -> None:
+    async def _upgrade(self, running: RunningGroup, request: ConsumerHeartbeat) -> None:
+        """Make the classic group, which has members, a consumer group that the member can join."""
+        shards = self._shards
+
+        def check(consumer: ConsumerGroup) -> None:
+            if (
+                len(consumer.members) >= consumer.policy.max_size
+                and request.member_id not in consumer.members
+            ):
+                raise KafkaError(
+                    ErrorCode.GROUP_MAX_SIZE_REACHED,
+                    "The consumer group has reached its maximum capacity of "
+                    f"{consumer.policy.max_size} members.",
+                )
+            shards.limits.check_record(shards.totals.stored, shards.shard_count, check_room(consumer))
+
+        await shards.shard(request.group_id).upgrade(running, check)
+
+    def _check_memory(self, group: AnyGroup, request: ConsumerHeartbeat) -> None:
         """Refuse a member, or a subscription, that needs more memory or room in the store than groups may have."""
         names = request.subscribed_topic_names or ()
         growth = sum(_NAME_BYTES + len(name) for name in names)

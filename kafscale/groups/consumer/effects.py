@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from kafscale.formats.consumer_group_record import ConsumerGroupRecord
 from kafscale.formats.consumer_member_record import ConsumerMember
+from kafscale.formats.group_record import GroupRecord
+from kafscale.groups.group import Group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +26,15 @@ class Assign:
     """Compute the target assignment of this group epoch; `Assigned` follows."""
 
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Downgraded:
+    """The group is this classic group from here on. `record` and `removed` make that durable, in this order.
+
+    `removed`: the ids of all members.
+    """
+
+    group: Group
+    record: GroupRecord
+    removed: tuple[str, ...]

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafscale.groups.consumer.assignment import Assignment
+from kafscale.groups.effects import Answer
 
 LEAVES = -1
 LEAVES_FOR_A_WHILE = -2
@@ -89,4 +90,12 @@ class Loaded:
     now_ms: int
 
 
-ConsumerEvent = ConsumerHeartbeatReceived | Loaded | RegexResolved | TopicsChanged | Assigned
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """The group was a classic group with members until now. `answers`: to what waited there."""
+
+    now_ms: int
+    answers: tuple[Answer, ...]
+
+
+ConsumerEvent = ConsumerHeartbeatReceived | Loaded | Converted | RegexResolved | TopicsChanged | Assigned

@@ -8,6 +8,7 @@ from dataclasses import replace
 from kafscale.formats.consumer_member_record import ConsumerMember, MemberState
 from kafscale.groups.consumer.assignment import is_subset
 from kafscale.groups.consumer.consumer_group import AwaitedTarget, ConsumerGroup
+from kafscale.groups.consumer.downgrading import finish, members_removed
 from kafscale.groups.consumer.events import JOINS, LEAVES_FOR_A_WHILE, ConsumerHeartbeatReceived
 from kafscale.groups.consumer.reconciling import reconcile
 from kafscale.groups.consumer.settling import Effects, ask_for_target, raise_epoch, refuse, settle
@@ -32,24 +33,18 @@ def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: Effec
 
 def _leave(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: Effects) -> None:
     if event.instance_id is None:
-        member = _known(group, event.member_id)
+        member = known_member(group, event.member_id)
     else:
-        member = _static(group, event.instance_id, event.member_id)
+        member = static_member(group, event.instance_id, event.member_id)
     if event.member_epoch == LEAVES_FOR_A_WHILE:
         # Its partitions stay its own until it returns, or its session ends.
         group.put(replace(member, member_epoch=LEAVES_FOR_A_WHILE, pending_revocation={}))
         group.set_rebalance_deadline(member.member_id, None)
     else:
         group.remove(member.member_id)
-        raise_epoch(group, "a member left", event.now_ms, out)
+        members_removed(group, "a member left", event.now_ms, out)
     content = Heartbeated(member_id=event.member_id, member_epoch=event.member_epoch)
-    settle(group, [Answer(event.reply_id, content)], event.now_ms, out)
-
-
-def fence(group: ConsumerGroup, member_id: str, reason: str, now_ms: int, out: Effects) -> None:
-    """Remove a member that has failed: it learns so from its next heartbeat."""
-    group.remove(member_id)
-    raise_epoch(group, reason, now_ms, out)
+    finish(group, [Answer(event.reply_id, content)], event.now_ms, out)
 
 
 # --- joining and going on
@@ -72,6 +67,9 @@ def _join_or_go_on(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: 
         is_other_topics = group.resolved.get(event.subscribed_topic_regex) != event.resolved
         group.set_resolved(event.subscribed_topic_regex, event.resolved)
     group.set_session(event.member_id, event.now_ms + group.session_timeout_ms(updated))
+    if member.classic is not None:
+        # It is not expected to join or to sync any more.
+        group.set_rebalance_deadline(event.member_id, None)
     is_first = group.group_epoch == 0
     if is_first or _subscription(updated) != _subscription(member) or is_other_topics:
         raise_epoch(
@@ -88,6 +86,7 @@ def _join_or_go_on(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: 
 def go_on(group: ConsumerGroup, awaited: AwaitedTarget) -> Answer:
     """Take the member's next step towards the target, and answer its heartbeat."""
     event, member = awaited.event, group.members.get(awaited.member_id)
+    assert isinstance(event, ConsumerHeartbeatReceived)
     if member is None:
         content = Heartbeated(
             error_code=ErrorCode.UNKNOWN_MEMBER_ID, message="the member has left the group meanwhile"
@@ -138,7 +137,7 @@ def _dynamic_member(group: ConsumerGroup, event: ConsumerHeartbeatReceived) -> C
     member = group.members.get(event.member_id)
     if member is None and event.member_epoch == JOINS:
         return ConsumerMember(member_id=event.member_id)
-    member = _known(group, event.member_id)
+    member = known_member(group, event.member_id)
     _check_epoch(member, event)
     return member
 
@@ -146,7 +145,7 @@ def _dynamic_member(group: ConsumerGroup, event: ConsumerHeartbeatReceived) -> C
 def _static_member(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: Effects) -> ConsumerMember:
     assert event.instance_id is not None
     if event.member_epoch != JOINS:
-        member = _static(group, event.instance_id, event.member_id)
+        member = static_member(group, event.instance_id, event.member_id)
         _check_epoch(member, event)
         return member
     owner_id = group.static_members.get(event.instance_id)
@@ -158,25 +157,26 @@ def _static_member(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: 
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"the instance id '{quoted(event.instance_id)}' is that of '{quoted(owner_id)}', which has not left",
         )
-    return _replaced(group, owner, event, out)
+    return take_over(group, owner, event.member_id, event.now_ms, out)
 
 
-def _replaced(
-    group: ConsumerGroup, owner: ConsumerMember, event: ConsumerHeartbeatReceived, out: Effects
+def take_over(
+    group: ConsumerGroup, owner: ConsumerMember, member_id: str, now_ms: int, out: Effects
 ) -> ConsumerMember:
     """The static member that returns takes over all that it had, under a new member id."""
     target = group.target_of(owner.member_id)
     group.remove(owner.member_id)
-    member = replace(owner, member_id=event.member_id, member_epoch=0, previous_member_epoch=0)
+    member = replace(owner, member_id=member_id, member_epoch=0, previous_member_epoch=0)
     group.put(member)
     group.target = {**group.target, member.member_id: target}
     if group.is_assigning:
         # What is being computed is for the id of before.
-        raise_epoch(group, "a static member returned", event.now_ms, out)
+        raise_epoch(group, "a static member returned", now_ms, out)
     return member
 
 
-def _known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+def known_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
+    """Raises `KafkaError` UNKNOWN_MEMBER_ID."""
     member = group.members.get(member_id)
     if member is None:
         raise KafkaError(
@@ -185,7 +185,8 @@ def _known(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     return member
 
 
-def _static(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
+def static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> ConsumerMember:
+    """Raises `KafkaError` UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID."""
     owner_id = group.static_members.get(instance_id)
     if owner_id is None:
         raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"the instance id '{quoted(instance_id)}' is unknown")

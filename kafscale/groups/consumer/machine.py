@@ -17,27 +17,23 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kafscale.formats.consumer_member_record import MemberState
-from kafscale.groups.consumer import dead_group
-from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.consumer import classic_members, dead_group
+from kafscale.groups.consumer.classic_joins import go_on_joining, join
+from kafscale.groups.consumer.consumer_group import AwaitedTarget, ConsumerGroup
+from kafscale.groups.consumer.downgrading import can_downgrade, classic_group, finish, members_removed
 from kafscale.groups.consumer.events import (
     Assigned,
     ConsumerEvent,
     ConsumerHeartbeatReceived,
+    Converted,
     Loaded,
     RegexResolved,
     TopicsChanged,
 )
-from kafscale.groups.consumer.heartbeats import fence, go_on, heartbeat
-from kafscale.groups.consumer.members import (
-    commit,
-    refuse_heartbeat,
-    refuse_join,
-    refuse_leave,
-    refuse_sync,
-    remove,
-)
-from kafscale.groups.consumer.settling import Effects, ask_for_target, raise_epoch, settle
-from kafscale.groups.effects import Answer, Heartbeated
+from kafscale.groups.consumer.heartbeats import go_on, heartbeat
+from kafscale.groups.consumer.members import commit, remove
+from kafscale.groups.consumer.settling import Effects, ask_for_target, failure, raise_epoch, settle
+from kafscale.groups.effects import Answer, Heartbeated, Joined
 from kafscale.groups.events import (
     Commit,
     Event,
@@ -77,6 +73,12 @@ def loaded(group: ConsumerGroup, event: Loaded, out: Effects) -> None:
     _compare(group, out)
 
 
+def converted(group: ConsumerGroup, event: Converted, out: Effects) -> None:
+    """Store the members of what was a classic group. They learn by their heartbeats if they are to join."""
+    _compare(group, out)
+    settle(group, event.answers, event.now_ms, out)
+
+
 def _compare(group: ConsumerGroup, out: Effects) -> None:
     """Once all that the members subscribe to is known."""
     if group.members and not group.unresolved():
@@ -88,7 +90,7 @@ def topics_changed(group: ConsumerGroup, event: TopicsChanged, out: Effects) -> 
     if group.is_assigning or group.topics is None:
         group.newer_topics = event.topics
     elif event.topics != group.topics:
-        group.topics = event.topics
+        group.set_topics(event.topics)
         raise_epoch(group, "topics changed", event.now_ms, out)
         settle(group, (), event.now_ms, out)
 
@@ -96,8 +98,15 @@ def topics_changed(group: ConsumerGroup, event: TopicsChanged, out: Effects) -> 
 def assigned(group: ConsumerGroup, event: Assigned, out: Effects) -> None:
     """Members go towards the new target from here on; those that waited for it take their first step."""
     group.is_assigning = False
-    newer, group.newer_topics = group.newer_topics, None
-    group.topics = event.topics
+    was_loaded, newer = group.topics is None, group.newer_topics
+    group.set_topics(event.topics)
+    group.newer_topics = None
+    if was_loaded and can_downgrade(group):
+        # The coordinator before has begun with it, or this one could not yet.
+        group.successor = classic_group(group, event.now_ms)
+        if group.successor is not None:
+            finish(group, [], event.now_ms, out)
+            return
     target = {one: event.target.get(one, group.target_of(one)) for one in group.members}
     if event.epoch > group.assignment_epoch:
         group.assignment_epoch, group.target = event.epoch, target
@@ -110,21 +119,35 @@ def assigned(group: ConsumerGroup, event: Assigned, out: Effects) -> None:
     group.awaited_targets = [one for one in group.awaited_targets if one.epoch > group.assignment_epoch]
     if group.awaited_targets:
         ask_for_target(group, out)
-    settle(group, [go_on(group, one) for one in done], event.now_ms, out)
+    settle(group, [_go_on(group, one, event.now_ms) for one in done], event.now_ms, out)
+
+
+def _go_on(group: ConsumerGroup, awaited: AwaitedTarget, now_ms: int) -> Answer:
+    if isinstance(awaited.event, ConsumerHeartbeatReceived):
+        return go_on(group, awaited)
+    return go_on_joining(group, awaited, now_ms)
 
 
 def time_passed(group: ConsumerGroup, event: TimePassed, out: Effects) -> None:
     """Remove members that were silent for too long, or did not give up in time what they were asked to."""
-    now_ms = event.now_ms
+    now_ms, before = event.now_ms, len(group.members)
     silent = [one for one, at_ms in group.sessions.items() if at_ms <= now_ms]
     slow = [one for one, at_ms in group.rebalance_deadlines.items() if at_ms <= now_ms]
     for member_id in silent:
-        fence(group, member_id, "a member's session has ended", now_ms, out)
+        if group.is_waiting(member_id):
+            # It cannot be heard of meanwhile.
+            group.set_session(member_id, now_ms + group.session_timeout_ms(group.members[member_id]))
+        else:
+            group.remove(member_id)
     for member_id in slow:
         if member_id in group.members:
-            fence(group, member_id, "a member did not give up its partitions in time", now_ms, out)
+            group.remove(member_id)
     group.find_deadline()
-    settle(group, (), now_ms, out)
+    if len(group.members) == before:
+        return
+    reason = "a member's session has ended" if silent else "a member did not give up its partitions in time"
+    members_removed(group, reason, now_ms, out)
+    finish(group, [], now_ms, out)
 
 
 def stored(group: ConsumerGroup, event: Stored, out: Effects) -> None:
@@ -134,23 +157,26 @@ def stored(group: ConsumerGroup, event: Stored, out: Effects) -> None:
 
 def unload(group: ConsumerGroup, event: Unload, out: Effects) -> None:
     """Answer all that waits: clients look for the coordinator again."""
-    refusal = Heartbeated(error_code=ErrorCode.NOT_COORDINATOR)
-    waiting = [one.event.reply_id for one in group.awaited_targets]
-    waiting += [answer.reply_id for answers in group.unstored_answers.values() for answer in answers]
+    refused = ErrorCode.NOT_COORDINATOR
+    for one in group.awaited_targets:
+        is_heartbeat = isinstance(one.event, ConsumerHeartbeatReceived)
+        content = Heartbeated(error_code=refused) if is_heartbeat else Joined(error_code=refused)
+        out.append(Answer(one.event.reply_id, content))
+    for answers in group.unstored_answers.values():
+        out.extend(Answer(answer.reply_id, failure(answer.content, refused)) for answer in answers)
     group.awaited_targets, group.unstored_answers = [], {}
     group.is_dead = True
-    out.extend(Answer(reply_id, refusal) for reply_id in waiting)
 
 
 def store_failed(group: ConsumerGroup, event: StoreFailed, out: Effects) -> None:
     """This broker is fenced: `Unload` follows."""
-    refusal = Heartbeated(error_code=event.error_code)
     for answer in group.unstored_answers.pop(event.store_id, ()):
-        out.append(Answer(answer.reply_id, refusal))
+        out.append(Answer(answer.reply_id, failure(answer.content, event.error_code)))
 
 
 TABLE: Final[Mapping[type, Action]] = {
     Loaded: loaded,
+    Converted: converted,
     ConsumerHeartbeatReceived: heartbeat,
     RegexResolved: regex_resolved,
     TopicsChanged: topics_changed,
@@ -161,10 +187,10 @@ TABLE: Final[Mapping[type, Action]] = {
     Unload: unload,
     Commit: commit,
     Remove: remove,
-    Join: refuse_join,
-    Sync: refuse_sync,
-    Heartbeat: refuse_heartbeat,
-    Leave: refuse_leave,
+    Join: join,
+    Sync: classic_members.sync,
+    Heartbeat: classic_members.heartbeat,
+    Leave: classic_members.leave,
 }
 
 

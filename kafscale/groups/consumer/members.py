@@ -1,9 +1,9 @@
-"""Commits of members, the removal of the group, and requests of the classic protocol in a consumer group."""
+"""Commits of members of a consumer group, and its removal."""
 
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.settling import Effects
-from kafscale.groups.effects import Answer, Decided, Joined, Left, Synced
-from kafscale.groups.events import NO_MEMBER_ID, Commit, Heartbeat, Join, Leave, Remove, Sync
+from kafscale.groups.effects import Answer, Decided
+from kafscale.groups.events import NO_MEMBER_ID, Commit, Remove
 from kafscale.protocol.error_codes import ErrorCode
 
 
@@ -45,25 +45,3 @@ def remove(group: ConsumerGroup, event: Remove, out: Effects) -> None:
         return
     group.is_dead = True
     out.append(Answer(event.reply_id, Decided(ErrorCode.NONE)))
-
-
-def refuse_join(group: ConsumerGroup, event: Join, out: Effects) -> None:
-    """The group has members of the consumer protocol."""
-    answer = Joined(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=event.member_id)
-    out.append(Answer(event.reply_id, answer))
-
-
-def refuse_sync(group: ConsumerGroup, event: Sync, out: Effects) -> None:
-    """No member of the group uses the classic protocol."""
-    out.append(Answer(event.reply_id, Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)))
-
-
-def refuse_heartbeat(group: ConsumerGroup, event: Heartbeat, out: Effects) -> None:
-    """As `refuse_sync`."""
-    out.append(Answer(event.reply_id, Decided(ErrorCode.UNKNOWN_MEMBER_ID)))
-
-
-def refuse_leave(group: ConsumerGroup, event: Leave, out: Effects) -> None:
-    """As `refuse_sync`."""
-    results = tuple((member, ErrorCode.UNKNOWN_MEMBER_ID) for member in event.members)
-    out.append(Answer(event.reply_id, Left(ErrorCode.NONE, results)))

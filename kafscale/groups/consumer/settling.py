@@ -3,18 +3,44 @@
 from collections.abc import Iterable
 
 from kafscale.groups.consumer.consumer_group import Changes, ConsumerGroup
-from kafscale.groups.consumer.effects import Assign, StoreChanges
-from kafscale.groups.effects import Answer, Effect, Heartbeated, RebalanceCompleted, RebalanceStarted
+from kafscale.groups.consumer.effects import Assign, Downgraded, StoreChanges
+from kafscale.groups.effects import (
+    Answer,
+    Content,
+    Decided,
+    Effect,
+    Heartbeated,
+    Joined,
+    Left,
+    RebalanceCompleted,
+    RebalanceStarted,
+    Synced,
+)
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode
 
-Effects = list[Effect | StoreChanges | Assign]
+Effects = list[Effect | StoreChanges | Assign | Downgraded]
 """The list that an action appends to."""
 
 
 def refuse(reply_id: int, code: ErrorCode, message: str, out: Effects) -> None:
     """Answer at once: nothing has changed."""
     out.append(Answer(reply_id, Heartbeated(error_code=code, message=message)))
+
+
+def failure(content: Content, error_code: ErrorCode) -> Content:
+    """The answer with this error to the request that would have got `content`."""
+    match content:
+        case Heartbeated():
+            return Heartbeated(error_code=error_code)
+        case Joined(member_id=member_id):
+            return Joined(error_code=error_code, member_id=member_id)
+        case Synced():
+            return Synced(error_code=error_code)
+        case Left():
+            return Left(error_code)
+        case Decided():
+            return Decided(error_code)
 
 
 def raise_epoch(group: ConsumerGroup, reason: str, now_ms: int, out: Effects) -> None:

@@ -24,7 +24,11 @@ CONSUMER_GROUP_BYTES: Final = 512
 
 
 def operations_of(group_id: str, changes: StoreChanges) -> list[Operation]:
-    """The writes of the changes. The group's record comes first: without it members' records mean nothing."""
+    """The writes of the changes, in an order that may be cut anywhere.
+
+    The members come before the group's record: a classic group that has become a consumer group must not be loaded
+    with a part of them. Without that record they mean nothing.
+    """
     group: list[Operation] = (
         [] if changes.record is None else [Put(keys.group(group_id), encode_consumer_group(changes.record))]
     )
@@ -33,7 +37,7 @@ def operations_of(group_id: str, changes: StoreChanges) -> list[Operation]:
         for one in changes.members
     )
     removed = (Delete(keys.group_member(group_id, one)) for one in changes.removed)
-    return [*group, *members, *removed]
+    return [*members, *group, *removed]
 
 
 def count_members(sizes: dict[str, int], operations: Iterable[Operation]) -> int:

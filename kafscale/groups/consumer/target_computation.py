@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from kafscale.cluster.stored_topics import stored_topics
@@ -33,17 +33,21 @@ def topics_of_records(records: Mapping[str, TopicRecord]) -> Topics:
     }
 
 
+async def existing_topics(store: MetadataStore, names: Iterable[str]) -> Topics:
+    """Those of the topics that exist, as the metadata store has them now. Raises `StoreError`."""
+    return topics_of_records(readable_topics(await stored_topics(store, names)))
+
+
 async def compute_target(store: MetadataStore, group: ConsumerGroup, now_ms: Callable[[], int]) -> Assigned:
     """The target of the group's epoch of now. Waits for the store, however long it takes."""
     while True:
         names = group.subscribed_topics()
         try:
-            found = await stored_topics(store, names)
+            topics = await existing_topics(store, names)
         except StoreError as problem:
             logger.info("an assignment waits for the metadata store", extra={"problem": str(problem)})
             await asyncio.sleep(RETRY_SEC)
             continue
-        topics = topics_of_records(readable_topics(found))
         if names == group.subscribed_topics():
             break
     epoch = group.group_epoch

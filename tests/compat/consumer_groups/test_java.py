@@ -187,27 +187,3 @@ def test_regex_finds_a_topic_that_comes_later(
     member.wait_owned([(f"{prefix}-a", 0)])
     create_topic(group.broker, f"{prefix}-b")
     member.wait_owned([(f"{prefix}-a", 0), (f"{prefix}-b", 0)])
-
-
-@pytest.mark.nightly
-def test_group_moves_from_the_classic_protocol_and_back(groups: JavaGroups, group: RawConsumerGroup) -> None:
-    """A rolling restart of its members with the other protocol, under load."""
-    topic, _ = group.new_topic(4)
-    partitions = partitions_of(topic, 4)
-
-    def start(protocol: str) -> JavaMember:
-        without = CLASSIC_ONLY if protocol == "consumer" else ()
-        return groups.member(group.name, [topic], config={"group.protocol": protocol}, without=without)
-
-    with groups.flow(topic, 4) as sent:
-        members = [start("classic") for _ in range(2)]
-        groups.wait_shared(members, partitions)
-        for protocol in ("consumer", "classic"):
-            for index in range(2):
-                members[index].close()
-                members[index] = start(protocol)
-                groups.wait_shared(members, partitions)
-            listed = groups.admin.list_groups()[group.name]
-            assert listed["type"] == protocol.capitalize()
-    groups.wait_processed(sent)
-    groups.check_owners()
