@@ -13,9 +13,10 @@ from kafscale.formats.committed_offset import CommittedOffset, encode_committed_
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.groups.effects import Decided
 from kafscale.groups.events import Commit
+from kafscale.groups.group_puts import record_put
 from kafscale.groups.offsets import TopicPartition
 from kafscale.groups.running_group import InStore, RunningGroup
-from kafscale.groups.shard import GroupShard, record_put
+from kafscale.groups.shard import GroupShard
 from kafscale.groups.shard_writer import ConditionChangedError, WriteFailedError
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.stored_bytes import KEY_BYTES, stored_size

@@ -15,10 +15,11 @@ from kafscale.errors import CorruptDataError
 from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.formats.marker_record import MarkerRecord, decode_marker_record
 from kafscale.formats.pending_offsets import PendingOffsets
+from kafscale.groups.group_puts import record_put
 from kafscale.groups.offsets import TopicPartition
 from kafscale.groups.pending import Change, Transaction
 from kafscale.groups.running_group import InStore, RunningGroup
-from kafscale.groups.shard import GroupShard, record_put
+from kafscale.groups.shard import GroupShard
 from kafscale.groups.states import GroupState
 from kafscale.groups.stored_bytes import stored_size
 from kafscale.metadata import keys

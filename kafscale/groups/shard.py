@@ -10,13 +10,7 @@ from typing import Final
 from kafscale.cluster.coordination import ClaimedShard
 from kafscale.errors import CorruptDataError
 from kafscale.formats.committed_offset import CommittedOffset
-from kafscale.formats.consumer_group_record import encode_consumer_group
-from kafscale.formats.group_record import (
-    MAX_GROUP_RECORD_BYTES,
-    GroupRecord,
-    GroupRecordTooLargeError,
-    encode_group_record,
-)
+from kafscale.formats.group_record import GroupRecord
 from kafscale.formats.pending_offsets import decode_pending_offsets
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
@@ -26,6 +20,7 @@ from kafscale.groups.consumer.stored_group import CONSUMER_GROUP_BYTES, count_me
 from kafscale.groups.consumer.target_computation import compute_target
 from kafscale.groups.events import Unload
 from kafscale.groups.group import Group
+from kafscale.groups.group_puts import encode_checked
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.loaded_groups import GroupPolicies, empty_again, load_groups
 from kafscale.groups.offsets import TopicPartition, read_offsets
@@ -40,7 +35,7 @@ from kafscale.groups.upgrading import end_classic
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put, Snapshot
 from kafscale.ops.metrics import GroupMetrics
-from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.error_codes import KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.tasks.in_turns import in_turns
 from kafscale.tasks.owner import TaskOwner
@@ -49,44 +44,6 @@ logger = logging.getLogger(__name__)
 
 # A transaction may have thousands of offsets, but has a few.
 _TRANSACTIONS_PER_TURN: Final = 16
-
-
-def encode_checked(group_id: str, record: GroupRecord) -> bytes:
-    """The encoded record. Raises `KafkaError` UNKNOWN_SERVER_ERROR, as Kafka does, if it is too large."""
-    try:
-        data = encode_group_record(record)
-    except GroupRecordTooLargeError as problem:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR, f"group '{quoted(group_id)}': {problem}"
-        ) from problem
-    if len(data) > MAX_GROUP_RECORD_BYTES:
-        raise KafkaError(
-            ErrorCode.UNKNOWN_SERVER_ERROR,
-            f"group '{quoted(group_id)}' with {len(record.members)} members takes {len(data)} bytes, "
-            f"at most {MAX_GROUP_RECORD_BYTES} can be stored",
-        )
-    return data
-
-
-def record_put(running: RunningGroup) -> list[Operation]:
-    """The put of the group's record, for its first commit.
-
-    Also for a commit after an indeterminate write of the record: offsets must not be stored without it.
-    """
-    if running.in_store is InStore.YES:
-        return []
-    group = running.group
-    if isinstance(group, ConsumerGroup):
-        return [Put(keys.group(group.group_id), encode_consumer_group(group.record()))]
-    # Without members: those that have joined are stored with the generation, once it has assignments.
-    record = GroupRecord(
-        generation=group.generation,
-        state_since_ms=group.state_since_ms,
-        protocol_type=group.protocol_type,
-    )
-    put = Put(keys.group(group.group_id), encode_group_record(record))
-    running.stored.set_record(max(running.stored.record_bytes, stored_size(put.key, put.value)))
-    return [put]
 
 
 class GroupShard:

@@ -17,11 +17,12 @@ from kafscale.formats.pending_offsets import MAX_PENDING_OFFSETS_BYTES
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.groups.effects import Decided
 from kafscale.groups.events import Commit
+from kafscale.groups.group_puts import record_put
 from kafscale.groups.offsets import TopicPartition
 from kafscale.groups.participation import Participation
 from kafscale.groups.pending import Transaction, Verification, reserved_bytes
 from kafscale.groups.running_group import InStore, RunningGroup
-from kafscale.groups.shard import GroupShard, record_put
+from kafscale.groups.shard import GroupShard
 from kafscale.groups.shard_writer import WriteFailedError
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.stored_bytes import KEY_BYTES

@@ -9,7 +9,7 @@ import pytest
 
 from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import StoreChanges
+from kafscale.groups.consumer.effects import Downgraded, StoreChanges
 from kafscale.groups.consumer.events import Assigned
 from kafscale.groups.effects import Synced
 from kafscale.groups.events import Join, Protocol, Sync
@@ -323,6 +323,9 @@ async def _sync_when_storing_raises(problem: Exception) -> tuple[Synced, Group]:
             raise problem
 
         async def store_changes(self, running: RunningGroup, changes: StoreChanges) -> None:
+            raise AssertionError("it is a classic group")
+
+        async def store_downgraded(self, running: RunningGroup, downgraded: Downgraded) -> None:
             raise AssertionError("it is a classic group")
 
         async def assign(self, running: RunningGroup, group: ConsumerGroup) -> Assigned:

@@ -172,8 +172,8 @@ class Walk:
     def is_shared(self) -> bool:
         """True if the members have all partitions, about the same number each."""
         sizes = [len(client.has) for client in self.clients.values() if not client.fenced]
-        most, every = max(sizes), len(TOPICS) * PARTITIONS
-        return sum(sizes) == every and most <= -(-every // len(sizes)) and not self.ownership.problems
+        most, every = max(sizes, default=0), len(TOPICS) * PARTITIONS
+        return sum(sizes) == every and most <= -(-every // max(len(sizes), 1)) and not self.ownership.problems
 
     async def close(self) -> None:
         for name in tuple(self.clients):
