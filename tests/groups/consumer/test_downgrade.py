@@ -202,3 +202,20 @@ async def test_static_member_that_replaces_it_early_rebalances(brokers: Brokers)
     assert group_type(broker) == ("classic", "PreparingRebalance")
     await asyncio.gather(old.join(), joining)
     assert old.generation == back.generation == 3
+
+
+@scenario()
+async def test_downgrade_waits_for_the_names_of_topics(brokers: Brokers) -> None:
+    """A coordinator that has just loaded the group cannot say yet what its members have."""
+    broker = await one_broker(brokers)
+    old, new = await mixed(broker)
+    kept = EVERY - new.has
+    with brokers.store.hold("transact", keys.topic("payments")) as hold:
+        broker = old.broker = new.broker = await next_broker(brokers)
+        await hold.until_reached()
+        await new.leave()
+        assert group_type(broker)[0] == "consumer"
+    await asyncio.sleep(1)
+    assert group_type(broker) == ("classic", "PreparingRebalance")
+    group = broker.group(GROUP)
+    assert group.members[old.member_id].assignment == share(*kept)

@@ -207,3 +207,23 @@ async def test_leave_of_the_classic_group_is_answered(brokers: Brokers) -> None:
         assert not joining.done()
     assert (await leaving).error_code is ErrorCode.NONE
     assert (await joining).member_epoch == 1
+
+
+@scenario()
+async def test_member_without_an_assignment_has_what_it_said(brokers: Brokers) -> None:
+    """A rebalance that began again has taken the assignment back; the member works on its partitions."""
+    broker = await one_broker(brokers)
+    old = ClassicClient(broker, name="cooperative-sticky")
+    await old.lead_alone()
+    second, third = (ClassicClient(broker, name="cooperative-sticky") for _ in range(2))
+    joining = asyncio.create_task(second.join())
+    await asyncio.sleep(0)
+    await asyncio.gather(old.join_owning(*EVERY), joining)
+    joining = asyncio.create_task(third.join())
+    await asyncio.sleep(0)
+    assert group_type(broker) == ("classic", "PreparingRebalance")
+    new = ConsumerClient(broker)
+    await new.heartbeat()
+    assert (await joining).error_code is ErrorCode.REBALANCE_IN_PROGRESS
+    assert consumer_group(broker).members[old.member_id].assigned == {TOPIC_ID: EVERY}
+    assert new.has == frozenset()
