@@ -153,8 +153,12 @@ class GroupCoordinator:
             self._shards.limits.check_new_group(totals.stored, self._shards.shard_count)
             growth += long_text_bytes(group_id)
         group = None if running is None else running.group
-        member = group.members.get(member_id) if isinstance(group, Group) else None
-        growth += GROUP_MEMORY_BYTES if member is None else -member.memory_bytes
+        if isinstance(group, ConsumerGroup):
+            growth -= group.memory_bytes_of(member_id)
+            self._shards.limits.check_record(totals.stored, self._shards.shard_count, growth)
+        else:
+            member = None if group is None else group.members.get(member_id)
+            growth += GROUP_MEMORY_BYTES if member is None else -member.memory_bytes
         if growth > 0 and totals.memory_bytes + growth > settings.group_memory_bytes:
             raise KafkaError(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,

@@ -162,6 +162,11 @@ class ConsumerGroup:
         """The group's memory, roughly."""
         return GROUP_MEMORY_BYTES + long_text_bytes(self.group_id) + self._members_memory_bytes
 
+    def memory_bytes_of(self, member_id: str) -> int:
+        """The part of the member, of this id, in `memory_bytes`; less than nothing for one that is to be added."""
+        member = self.members.get(member_id)
+        return -_MEMBER_MEMORY_BYTES if member is None else _memory_bytes(member)
+
     def record(self) -> ConsumerGroupRecord:
         """The record to store."""
         return ConsumerGroupRecord(self.group_epoch, self.state_since_ms)

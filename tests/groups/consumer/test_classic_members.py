@@ -266,3 +266,17 @@ async def test_topics_that_nobody_reads_any_more_are_still_owned(brokers: Broker
     named = {TOPIC: frozenset({0}), "forgotten": frozenset({1})}
     assert owned_partitions(group, member, named) == {TOPIC_ID: {0}, unknown: {1}}
     assert owned_partitions(group, member, {TOPIC: frozenset({0})}) == {TOPIC_ID: {0}}
+
+
+@scenario(groups_stored_max_bytes=64 * 2**20)
+async def test_join_beyond_what_all_groups_may_store_is_refused(brokers: Brokers) -> None:
+    broker, _ = await with_a_consumer(brokers)
+    old = ClassicClient(broker)
+    await old.join()
+    group = consumer_group(broker)
+    broker.shards.totals.stored.record_bytes += 2**30
+    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+        await ClassicClient(broker).join()
+    assert (await old.join()).error_code is ErrorCode.NONE  # It needs no more room than it has.
+    assert len(group.members) == 2
+    broker.shards.totals.stored.record_bytes -= 2**30
