@@ -238,7 +238,9 @@ async def test_groups_are_listed_by_type(plane: ControlPlane, types: list[str], 
 
 
 async def test_groups_of_the_consumer_protocol_have_their_type(plane: ControlPlane) -> None:
-    newer = SimpleNamespace(group_id="newer", state=GroupState.STABLE)
+    newer = SimpleNamespace(
+        group_id="newer", state=GroupState.STABLE, GROUP_TYPE="consumer", protocol_type="consumer"
+    )
     plane.groups.answer = (*some_groups(), newer)
     (group,) = await listed(plane, 5, types_filter=["Consumer"])
     assert (group.group_id, group.group_type, group.protocol_type) == ("newer", "consumer", "consumer")
