@@ -32,8 +32,15 @@ from kafscale.groups.consumer.events import (
 )
 from kafscale.groups.consumer.heartbeats import go_on, heartbeat
 from kafscale.groups.consumer.members import commit, remove
-from kafscale.groups.consumer.settling import Effects, ask_for_target, failure, raise_epoch, settle
-from kafscale.groups.effects import Answer, Heartbeated, Joined
+from kafscale.groups.consumer.settling import (
+    Effects,
+    ask_for_target,
+    failure,
+    raise_epoch,
+    refusal_of,
+    settle,
+)
+from kafscale.groups.effects import Answer
 from kafscale.groups.events import (
     Commit,
     Event,
@@ -158,10 +165,7 @@ def stored(group: ConsumerGroup, event: Stored, out: Effects) -> None:
 def unload(group: ConsumerGroup, event: Unload, out: Effects) -> None:
     """Answer all that waits: clients look for the coordinator again."""
     refused = ErrorCode.NOT_COORDINATOR
-    for one in group.awaited_targets:
-        is_heartbeat = isinstance(one.event, ConsumerHeartbeatReceived)
-        content = Heartbeated(error_code=refused) if is_heartbeat else Joined(error_code=refused)
-        out.append(Answer(one.event.reply_id, content))
+    out.extend(refusal_of(one, refused) for one in group.awaited_targets)
     for answers in group.unstored_answers.values():
         out.extend(Answer(answer.reply_id, failure(answer.content, refused)) for answer in answers)
     group.awaited_targets, group.unstored_answers = [], {}

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kafscale.groups.consumer.consumer_group import Changes, ConsumerGroup
+from kafscale.groups.consumer.consumer_group import AwaitedTarget, Changes, ConsumerGroup
 from kafscale.groups.consumer.effects import Assign, Downgraded, StoreChanges
 from kafscale.groups.effects import (
     Answer,
@@ -16,6 +16,7 @@ from kafscale.groups.effects import (
     RebalanceStarted,
     Synced,
 )
+from kafscale.groups.events import Join
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -92,3 +93,13 @@ def settle(group: ConsumerGroup, answers: Iterable[Answer], now_ms: int, out: Ef
     if group.rebalance_since_ms is not None and group.state is GroupState.STABLE:
         out.append(RebalanceCompleted(now_ms - group.rebalance_since_ms))
         group.rebalance_since_ms = None
+
+
+def refusal_of(awaited: AwaitedTarget, code: ErrorCode, message: str = "") -> Answer:
+    """The answer to a request that waited for a target in vain."""
+    content = (
+        Joined(error_code=code, member_id=awaited.member_id)
+        if isinstance(awaited.event, Join)
+        else Heartbeated(error_code=code, message=message)
+    )
+    return Answer(awaited.event.reply_id, content)
