@@ -559,4 +559,8 @@ def walk(seed: int, steps: int) -> None:
     for _ in range(steps):
         walking.step()
     walking.settle()
+    # Nothing but one change is under way now: it alone has to lead to rest again.
+    for change in (walking.topics_change, walking.somebody_arrives):
+        change()
+        walking.settle()
     walking.check_rest()

@@ -145,12 +145,15 @@ class WalkingMember:
     def time_is(self, now_ms: int) -> None:
         """Give up what it was asked to too long ago, or all that it had before it lost the coordinator.
 
+        One that is stuck knows nothing of the time: the coordinator has to.
+
         The coordinator answers each request in time, if only to say that the store is away.
         """
         if self.reply_id is not None and now_ms >= self.sent_ms + ANSWERED_WITHIN_MS:
             self.lose_answer()
         if self.phase is Phase.MEMBER:
-            is_late = self.give_up_by_ms is not None and now_ms >= self.give_up_by_ms
+            by_ms = None if self.is_stuck else self.give_up_by_ms
+            is_late = by_ms is not None and now_ms >= by_ms
             if is_late or now_ms >= self.heard_ms + self.session_timeout_ms:
                 self.start_again()
 
