@@ -30,13 +30,14 @@ GROUP = "group"
 TOPIC = "topic"
 PARTITIONS = 4
 TOPIC_ID = uuid.UUID(int=1)
+SESSION_MS = 6000
 SETTINGS = replace(
     Settings(),
     group_initial_rebalance_delay_ms=300,
     group_min_session_timeout_ms=1000,
+    group_consumer_session_timeout_ms=SESSION_MS,
     offsets_commit_timeout_ms=4000,
 )
-SESSION_MS = 6000
 HEARTBEAT_SEC = 1.0
 REBALANCE_MS = 12_000
 

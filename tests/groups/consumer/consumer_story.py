@@ -1,4 +1,4 @@
-"""One consumer group told event by event: what it answers, stores and asks for. Stores and targets wait to be called."""
+"""One consumer group told event by event: what it answers, stores and asks for, and when the store has it."""
 
 import uuid
 from collections.abc import Mapping
