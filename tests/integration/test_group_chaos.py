@@ -17,6 +17,7 @@ from tests.support import wire
 from tests.support.group_beginning import MUST_BEGIN_COMMITTED, commit_beginning
 from tests.support.group_chaos import Chaos, MemberProcess, Scenario
 from tests.support.group_journal import Assigned, Committed, Event, Processed
+from tests.support.group_member_work import CONSUMER_PROTOCOL
 from tests.support.group_observer import Observer
 from tests.support.group_peer import group_peer, peer_kind
 from tests.support.group_witness import Evidence, check, periods
@@ -30,7 +31,15 @@ SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(
 
 PARTITIONS = 6
 PAUSE_S = 0.02  # after a record to each partition: some 250 records a second
-SETTINGS = {"group_initial_rebalance_delay_ms": 100, "group_min_session_timeout_ms": 500}
+SETTINGS = {
+    "group_initial_rebalance_delay_ms": 100,
+    "group_min_session_timeout_ms": 500,
+    # The clients have no say in these in the consumer protocol.
+    "group_consumer_min_session_timeout_ms": 500,
+    "group_consumer_session_timeout_ms": 1500,
+    "group_consumer_min_heartbeat_interval_ms": 100,
+    "group_consumer_heartbeat_interval_ms": 300,
+}
 
 PYTHON_CLIENTS = ("librdkafka", "kafka-python", "aiokafka")
 ALL_CLIENTS = PYTHON_CLIENTS if java_missing() else (*PYTHON_CLIENTS, "java")
@@ -111,6 +120,8 @@ def summary(evidence: Evidence) -> str:
         pytest.param(
             ("librdkafka",), "cooperative-sticky", id="librdkafka-cooperative", marks=pytest.mark.nightly
         ),
+        pytest.param((CONSUMER_PROTOCOL,), "uniform", id="consumer-protocol-uniform"),
+        pytest.param((CONSUMER_PROTOCOL,), "range", id="consumer-protocol-range", marks=pytest.mark.nightly),
         pytest.param(("kafka-python",), "range", id="kafka-python", marks=pytest.mark.nightly),
         pytest.param(("aiokafka",), "range", id="aiokafka", marks=pytest.mark.nightly),
     ],

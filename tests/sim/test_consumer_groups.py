@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafscale.groups.consumer import heartbeats, machine
+from kafscale.groups.consumer import heartbeats, machine, reconciling
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import Loaded
 from kafscale.groups.consumer.settling import Effects
@@ -168,14 +168,14 @@ def test_the_simulation_notices_a_loaded_group_that_is_not_compared(
     def loaded(group: ConsumerGroup, event: Loaded, out: Effects) -> None:
         group.topics = {}
 
-    monkeypatch.setitem(machine.TABLE, Loaded, loaded)  # type: ignore[arg-type]
+    monkeypatch.setitem(machine.TABLE, Loaded, loaded)
     seed_search.find("consumer_group_that_is_not_compared", _failure, SEEDS_SEARCHED)
 
 
 def test_the_simulation_notices_partitions_given_too_early(
     monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch
 ) -> None:
-    reconcile = heartbeats.reconcile
+    reconcile = reconciling.reconcile
 
     def early(member: Any, epoch: int, target: Any, is_owned: Any, owned: Any) -> Any:
         return reconcile(member, epoch, target, lambda partition: False, owned)

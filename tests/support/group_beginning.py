@@ -15,9 +15,10 @@ from typing import Any
 from tests.support import wire
 from tests.support.group_apis import commit
 from tests.support.group_journal import Committed, Committing, Event
+from tests.support.group_member_work import CONSUMER_PROTOCOL
 from tests.support.group_wire import await_coordinator
 
-MUST_BEGIN_COMMITTED = frozenset({"librdkafka"})
+MUST_BEGIN_COMMITTED = frozenset({"librdkafka", CONSUMER_PROTOCOL})
 """The clients with that defect."""
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from tests.support.group_journal import NO_GENERATION
-from tests.support.group_member_work import POLL_SECONDS, MemberOptions, Work
+from tests.support.group_member_work import CONSUMER_PROTOCOL, POLL_SECONDS, MemberOptions, Work
 
 METADATA_MAGIC = b"CGMDv2:"  # librdkafka's group metadata: this, the generation, names
 
@@ -30,14 +30,22 @@ class LibrdkafkaMember:
     def __init__(self, options: MemberOptions, work: Work) -> None:
         self._topic = options.topic
         self._work = work
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": options.bootstrap,
-                "group.id": options.group,
-                "client.id": options.name,
+        # In the consumer protocol (KIP-848) the broker decides of these.
+        by_protocol: dict[str, Any] = (
+            {"group.protocol": "consumer", "group.remote.assignor": options.assignor}
+            if options.client == CONSUMER_PROTOCOL
+            else {
                 "partition.assignment.strategy": options.assignor,
                 "session.timeout.ms": options.session_timeout_ms,
                 "heartbeat.interval.ms": options.heartbeat_interval_ms,
+            }
+        )
+        self._consumer = Consumer(
+            by_protocol
+            | {
+                "bootstrap.servers": options.bootstrap,
+                "group.id": options.group,
+                "client.id": options.name,
                 "max.poll.interval.ms": options.max_poll_interval_ms,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,

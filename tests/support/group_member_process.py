@@ -14,15 +14,15 @@ import time
 from pathlib import Path
 
 from tests.support.group_journal import Ended, Journal
-from tests.support.group_member_work import MemberOptions, Work
+from tests.support.group_member_work import CONSUMER_PROTOCOL, MemberOptions, Work
 
-CLIENTS = ("librdkafka", "kafka-python", "aiokafka")
+CLIENTS = ("librdkafka", CONSUMER_PROTOCOL, "kafka-python", "aiokafka")
 
 
 def run(options: MemberOptions, work: Work) -> None:
     """Only this client is imported: many of these processes start on few processors."""
     match options.client:
-        case "librdkafka":
+        case "librdkafka" | "librdkafka-consumer-protocol":
             from tests.support.group_member_librdkafka import LibrdkafkaMember
 
             LibrdkafkaMember(options, work).run()

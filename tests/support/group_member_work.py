@@ -16,6 +16,9 @@ from tests.support.group_journal import (
     Revoked,
 )
 
+CONSUMER_PROTOCOL = "librdkafka-consumer-protocol"
+"""The client librdkafka, with `group.protocol=consumer`."""
+
 POLL_SECONDS = 0.1
 RECORDS_PER_COMMIT = 20
 SECONDS_PER_COMMIT = 0.2

@@ -149,8 +149,8 @@ class ConsumerWalk:
             return
         for regex in self.group.stale_regexes():
             self.apply(RegexResolved(now_ms=self.now_ms, regex=regex, topic_names=self._matching(regex)))
-        regex = event.subscribed_topic_regex
-        self.apply(replace(event, resolved=self._matching(regex)) if regex else event)
+        own = event.subscribed_topic_regex
+        self.apply(replace(event, resolved=self._matching(own)) if own else event)
 
     def _matching(self, regex: str) -> frozenset[str]:
         return frozenset(name for name in self.view if name in regex)

@@ -21,7 +21,7 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def _row(patch: pytest.MonkeyPatch, event: type, action: Callable[..., None]) -> None:
-    patch.setitem(machine.TABLE, event, action)  # type: ignore[arg-type]
+    patch.setitem(machine.TABLE, event, action)
 
 
 def _reconciles_with(patch: pytest.MonkeyPatch, is_owned: Callable[[ConsumerGroup, Any], bool]) -> None:
