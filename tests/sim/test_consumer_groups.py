@@ -162,7 +162,7 @@ def test_the_simulation_notices_answers_before_the_store_has_it(
     seed_search.find("consumer_answers_before_the_store_has_it", _failure, SEEDS_SEARCHED)
 
 
-def test_the_simulation_notices_a_loaded_group_that_is_not_compared(
+def test_the_simulation_notices_a_group_not_compared(
     monkeypatch: pytest.MonkeyPatch, seed_search: SeedSearch
 ) -> None:
     def loaded(group: ConsumerGroup, event: Loaded, out: Effects) -> None:

@@ -64,7 +64,7 @@ def test_an_answer_waits_for_the_target_and_then_for_the_store(story: ConsumerSt
     assert story.answer(reply_id).assignment == ALL
 
 
-def test_an_answer_that_changes_nothing_waits_for_changes_before_it(story: ConsumerStory) -> None:
+def test_an_answer_waits_for_earlier_changes_too(story: ConsumerStory) -> None:
     story.heartbeat("a", 0)
     story.send("b", 0)
     story.assign()
@@ -109,9 +109,7 @@ def test_a_higher_epoch_is_fenced(pair: ConsumerStory) -> None:
 
 
 @pytest.mark.parametrize("owned", [partitions(0, 1), partitions(0), {}])
-def test_the_previous_epoch_is_good_with_a_part_of_the_assignment(
-    pair: ConsumerStory, owned: dict[object, object]
-) -> None:
+def test_the_previous_epoch_is_good_with_a_part(pair: ConsumerStory, owned: dict[object, object]) -> None:
     answer = pair.heartbeat("a", 1, owned=owned)
     assert (answer.error_code, answer.member_epoch) == (ErrorCode.NONE, 2)
 
@@ -163,7 +161,7 @@ def test_another_assignor_or_timeout_raises_no_epoch(pair: ConsumerStory) -> Non
     assert pair.group.group_epoch == 2
 
 
-def test_who_asks_again_is_answered_once_and_the_request_before_is_refused(story: ConsumerStory) -> None:
+def test_an_earlier_request_is_refused_for_the_next(story: ConsumerStory) -> None:
     first = story.send("a", 0)
     second = story.send("a", 0)
     assert story.answer(first).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -171,7 +169,7 @@ def test_who_asks_again_is_answered_once_and_the_request_before_is_refused(story
     assert story.answer(second).assignment == ALL
 
 
-def test_a_request_that_was_given_up_does_not_bring_a_member_back_that_left(story: ConsumerStory) -> None:
+def test_a_request_given_up_does_not_undo_leaving(story: ConsumerStory) -> None:
     story.heartbeat("a", 0, instance_id="one")
     given_up = story.send("a", 1, names="orders other", instance_id="one")
     story.send("a", -2, instance_id="one")
@@ -183,7 +181,7 @@ def test_a_request_that_was_given_up_does_not_bring_a_member_back_that_left(stor
 # Leaving
 
 
-def test_the_last_member_leaves_an_empty_group_with_a_higher_epoch(story: ConsumerStory) -> None:
+def test_the_last_member_leaves_a_higher_epoch(story: ConsumerStory) -> None:
     story.heartbeat("a", 0)
     left = story.heartbeat("a", -1)
     assert (left.member_id, left.member_epoch, left.assignment) == ("a", -1, None)
@@ -310,7 +308,7 @@ def test_a_member_that_gave_up_in_time_stays(story: ConsumerStory) -> None:
     assert set(story.group.members) == {"a", "b"}
 
 
-def test_a_new_coordinator_gives_a_member_its_rebalance_timeout_too(story: ConsumerStory) -> None:
+def test_a_rebalance_timeout_holds_at_a_new_coordinator(story: ConsumerStory) -> None:
     """It is stuck in giving up, and only its heartbeats go on."""
     story.heartbeat("a", 0, rebalance_timeout_ms=1000)
     story.heartbeat("b", 0)
@@ -349,7 +347,7 @@ def test_a_topic_that_is_deleted_is_given_up(story: ConsumerStory) -> None:
     assert story.heartbeat("a", 1, owned={}).member_epoch == 2
 
 
-def test_topics_that_change_while_a_target_is_computed_are_not_missed(story: ConsumerStory) -> None:
+def test_topics_that_change_during_assignment_are_not_missed(story: ConsumerStory) -> None:
     story.heartbeat("a", 0)
     story.send("a", 1, names="orders other")
     computed = story.target()
@@ -362,7 +360,7 @@ def test_topics_that_change_while_a_target_is_computed_are_not_missed(story: Con
     assert answer.assignment == partitions(0, 1, 2, 3, 4)
 
 
-def test_topics_that_change_while_a_loaded_group_is_compared_are_not_missed(pair: ConsumerStory) -> None:
+def test_topics_that_change_after_loading_are_not_missed(pair: ConsumerStory) -> None:
     pair.load()
     computed = pair.target()
     pair.topics["orders"] = TopicIdAndCount(ORDERS, 6)
@@ -514,7 +512,7 @@ def test_a_group_with_members_is_not_removed(pair: ConsumerStory) -> None:
     assert _remove(pair) is ErrorCode.NON_EMPTY_GROUP
 
 
-def test_leaving_is_answered_although_the_group_is_removed_meanwhile(story: ConsumerStory) -> None:
+def test_leaving_is_answered_in_a_removed_group(story: ConsumerStory) -> None:
     story.heartbeat("a", 0)
     reply_id = story.send("a", -1)
     assert _remove(story) is ErrorCode.NONE
@@ -525,7 +523,7 @@ def test_leaving_is_answered_although_the_group_is_removed_meanwhile(story: Cons
     assert story.answer(late).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_a_member_that_waits_for_a_target_is_answered_when_the_group_is_removed(
+def test_who_waits_for_a_target_is_answered_at_removal(
     story: ConsumerStory,
 ) -> None:
     waiting = story.send("a", 0)
