@@ -98,6 +98,7 @@ class ConsumerGroup:
         self._owners: Counter[TopicIdPartition] = Counter()
         self._names: Counter[str] = Counter()
         self._regexes: Counter[str] = Counter()
+        self.topics_version = 0
         self._fresh: set[str] = set()
         self._assignors: Counter[str] = Counter()
         self._stable_at: Counter[int] = Counter()
@@ -195,6 +196,11 @@ class ConsumerGroup:
 
     def regexes_are_stale(self) -> None:
         """Topics were created or deleted."""
+        self.topics_version += 1
+        self.resolve_again()
+
+    def resolve_again(self) -> None:
+        """No regular expression is known to be resolved by the topics of now."""
         self._fresh.clear()
 
     def uses_regex(self, regex: str) -> bool:
@@ -248,9 +254,8 @@ class ConsumerGroup:
         self.topics = topics
 
     def set_resolved(self, regex: str, topic_names: frozenset[str]) -> None:
-        """These are the topics of the regular expression now."""
+        """These are the topics of the regular expression, by a look at all topics that began a while ago."""
         self.resolved[regex] = topic_names
-        self._fresh.add(regex)
 
     def put(self, member: ConsumerMember) -> None:
         """Add the member, or replace it."""

@@ -59,15 +59,12 @@ class ConsumerGroups:
         compiled = TopicRegex(regex) if regex else None
         running = self._running(request)
         self._check_memory(running.group, request)
-        resolved = None if compiled is None else await self._matching(compiled, request)
         if isinstance(running.group, Group):
             await self._upgrade(running, request)
         group = running.group
         if not isinstance(group, ConsumerGroup):
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group has changed meanwhile")
-        for one in group.stale_regexes():
-            topic_names = await self._matching(TopicRegex(one), request)
-            running.notify(RegexResolved(now_ms=self._now_ms(), regex=one, topic_names=topic_names))
+        resolved = await self._resolved(running, group, compiled, request)
         if running.group is not group or self._shards.group(request.group_id) is not running:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group was replaced meanwhile")
         group.policy = self._shards.policies.consumer(request.group_id)
@@ -81,6 +78,28 @@ class ConsumerGroups:
             heartbeat_interval_ms=group.policy.heartbeat_interval_ms if goes_on else 0,
             assignment=answer.assignment,
         )
+
+    async def _resolved(
+        self,
+        running: RunningGroup,
+        group: ConsumerGroup,
+        own: TopicRegex | None,
+        request: ConsumerHeartbeat,
+    ) -> frozenset[str] | None:
+        """Resolve the request's regular expression, and those of the group that may match other topics by now."""
+        version = group.topics_version
+        try:
+            resolved = None if own is None else await self._matching(own, request)
+            for regex in group.stale_regexes():
+                topic_names = await self._matching(TopicRegex(regex), request)
+                running.notify(RegexResolved(now_ms=self._now_ms(), regex=regex, topic_names=topic_names))
+        except BaseException:
+            group.resolve_again()
+            raise
+        if group.topics_version != version:
+            # Some topics came or went meanwhile: the next heartbeat looks again.
+            group.resolve_again()
+        return resolved
 
     async def _ask(
         self, running: RunningGroup, request: ConsumerHeartbeat, resolved: frozenset[str] | None

@@ -1,7 +1,7 @@
 """Commits of members of a consumer group, and its removal."""
 
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.settling import Effects
+from kafscale.groups.consumer.settling import Effects, refusal_of
 from kafscale.groups.effects import Answer, Decided
 from kafscale.groups.events import NO_MEMBER_ID, Commit, Remove
 from kafscale.protocol.error_codes import ErrorCode
@@ -45,3 +45,8 @@ def remove(group: ConsumerGroup, event: Remove, out: Effects) -> None:
         return
     group.is_dead = True
     out.append(Answer(event.reply_id, Decided(ErrorCode.NONE)))
+    left = ErrorCode.UNKNOWN_MEMBER_ID
+    out.extend(
+        refusal_of(one, left, "the member has left the group meanwhile") for one in group.awaited_targets
+    )
+    group.awaited_targets = []

@@ -63,6 +63,7 @@ class ConsumerWalk:
         self.now_ms = 1_000_000
         self.topics: dict[str, TopicIdAndCount] = {}
         self.view = dict(self.topics)
+        self.unseen: dict[str, bool] = {}
         self.clients: list[WalkingMember] = []
         self.durable: dict[str, bytes] = {}
         self.unstored: list[tuple[int, list[Operation]]] = []
@@ -208,8 +209,8 @@ class ConsumerWalk:
                 numbers=self.numbers,
                 member_id=self.random.choice("amz") + str(next(self.numbers)),
                 instance_id=self.random.choice((None, None, *INSTANCES)),
-                names=None if is_regex else self.random.choice(SUBSCRIPTIONS),
-                regex=self.random.choice(REGEXES) if is_regex else None,
+                names=frozenset() if is_regex else self.random.choice(SUBSCRIPTIONS),
+                regex=self.random.choice(REGEXES) if is_regex else "",
                 session_timeout_ms=SESSION_MS,
                 rebalance_timeout_ms=self.random.choice((4000, 30_000)),
                 is_stuck=self.random.random() < 0.15,
@@ -236,9 +237,7 @@ class ConsumerWalk:
     def somebody_changes(self) -> None:
         """A client subscribes to something else."""
         members = [
-            one
-            for one in self.clients
-            if one.phase is Phase.MEMBER and one.names is not None and one.reply_id is None
+            one for one in self.clients if one.phase is Phase.MEMBER and one.names and one.reply_id is None
         ]
         if members:
             client = self.random.choice(members)
@@ -277,7 +276,7 @@ class ConsumerWalk:
         member_id = self.random.choice(["nobody", *members])
         epoch = self.random.choice((-2, -1, 1, self.group.group_epoch, self.group.group_epoch + 1))
         stranger = WalkingMember(
-            self.numbers, member_id, self.random.choice(("nobody's", *INSTANCES)), frozenset("a"), None, 1, 1
+            self.numbers, member_id, self.random.choice(("nobody's", *INSTANCES)), frozenset("a"), "", 1, 1
         )
         request = stranger.next_request(self.now_ms)
         assert request is not None
@@ -347,22 +346,33 @@ class ConsumerWalk:
         """A topic is created, deleted, made again, or grows."""
         name = self.random.choice(TOPICS)
         topic = self.topics.get(name)
-        if topic is None or self.random.random() < 0.2:
+        grows = topic is not None and self.random.random() < 0.4
+        # As the view will see it: if the topic came or went, and did not only grow.
+        self.unseen[name] = self.unseen.get(name, False) or not grows
+        if topic is not None and grows:
+            self.topics[name] = TopicIdAndCount(topic.topic_id, topic.partition_count + 1)
+        elif topic is None or self.random.random() < 0.3:
             topic_id = uuid.UUID(int=self.random.getrandbits(128))
             self.topics[name] = TopicIdAndCount(topic_id, self.random.randrange(1, 4))
-        elif self.random.random() < 0.5:
-            self.topics[name] = TopicIdAndCount(topic.topic_id, topic.partition_count + 1)
         else:
             del self.topics[name]
 
+    def topics_change_while_assigning(self) -> None:
+        """A client arrives, and between the computation of the target and its end the topics are others."""
+        self.somebody_arrives()
+        if self.to_assign:
+            self.to_assign = False
+            self.assigned = self._compute()
+        self.topics_change()
+        self.the_view_follows()
+
     def the_view_follows(self) -> None:
-        """The broker's view of the topics is the store's again."""
-        before, self.view = self.view, dict(self.topics)
-        changed = {name for name in (*before, *self.view) if before.get(name) != self.view.get(name)}
+        """The broker's view of the topics is the store's again; it has seen each change."""
+        changed, self.unseen = self.unseen, {}
+        self.view = dict(self.topics)
         if not changed or not self.group.members or self.group.is_dead:
             return
-        ids = [{name: topic.topic_id for name, topic in topics.items()} for topics in (before, self.view)]
-        if ids[0] != ids[1]:
+        if any(changed.values()):
             self.group.regexes_are_stale()
         names = self.group.subscribed_topics()
         if not names.isdisjoint(changed):
@@ -417,7 +427,9 @@ class ConsumerWalk:
         groups = self._snapshot(keys.groups(keys.shard_of(GROUP)))
         members = self._snapshot(keys.shard_members(keys.shard_of(GROUP)))
         loaded = load_groups(groups, members, POLICIES, self.now_ms)
-        assert not loaded.unreadable and not loaded.leftover_members
+        assert not loaded.unreadable
+        for key in loaded.leftover_members:
+            del self.durable[key]  # As the shard does.
         if loaded.groups:
             group = loaded.groups[0].group
             assert isinstance(group, ConsumerGroup)
@@ -460,6 +472,9 @@ class ConsumerWalk:
     def settle(self) -> None:
         """From here on all goes well, until nothing changes."""
         self._keep_one_for_each_instance()
+        # Two that are stuck could take turns in being removed, joining, and taking from the other.
+        for client in [one for one in self.clients if one.is_stuck][1:]:
+            client.is_stuck = False
         end_ms = self.now_ms + PATIENCE_MS
         stores = -1
         while stores != self.stores or not self.is_settled():
@@ -560,7 +575,7 @@ def walk(seed: int, steps: int) -> None:
         walking.step()
     walking.settle()
     # Nothing but one change is under way now: it alone has to lead to rest again.
-    for change in (walking.topics_change, walking.somebody_arrives):
+    for change in (walking.topics_change, walking.topics_change_while_assigning):
         change()
         walking.settle()
     walking.check_rest()

@@ -92,10 +92,7 @@ def waits_for_its_own_changes_only(patch: pytest.MonkeyPatch) -> None:
 def fences_without_a_new_epoch(patch: pytest.MonkeyPatch) -> None:
     """The partitions of a member that was removed are nobody's."""
 
-    def fence(group: ConsumerGroup, member_id: str, reason: str, now_ms: int, out: Effects) -> None:
-        group.remove(member_id)
-
-    patch.setattr(machine, "fence", fence)
+    patch.setattr(machine, "members_removed", lambda group, reason, now_ms, out: None)
 
 
 def has_no_rebalance_timeout(patch: pytest.MonkeyPatch) -> None:
@@ -183,14 +180,6 @@ def does_not_delete_members(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(stored_group, "operations_of", puts)
 
 
-def stores_members_before_their_group(patch: pytest.MonkeyPatch) -> None:
-    """A coordinator that dies between the two leaves members of no group."""
-    operations_of = stored_group.operations_of
-    patch.setattr(
-        stored_group, "operations_of", lambda group_id, changes: operations_of(group_id, changes)[::-1]
-    )
-
-
 def does_not_store_epochs(patch: pytest.MonkeyPatch) -> None:
     """The group's record is written once."""
     operations_of = stored_group.operations_of
@@ -262,7 +251,6 @@ MISTAKES: tuple[Plant, ...] = (
     does_not_compare_after_loading,
     rebalances_after_loading,
     does_not_delete_members,
-    stores_members_before_their_group,
     does_not_store_epochs,
     goes_on_for_members_that_left,
     forgets_who_waits,

@@ -384,6 +384,15 @@ def test_a_regular_expression_that_matches_more_raises_the_epoch(story: Consumer
     assert (answer.member_epoch, answer.assignment) == (2, {**ALL, PAYMENTS: frozenset({0})})
 
 
+def test_topics_that_come_during_a_resolution_are_not_missed(story: ConsumerStory) -> None:
+    """It is resolved by the topics of before; so it is stale as soon as it is known."""
+    story.heartbeat("a", 0, regex="o.*", resolved="orders")
+    assert story.group.stale_regexes() == ["o.*"]
+    story.group.regexes_are_stale()
+    story.apply(RegexResolved(now_ms=story.now_ms, regex="o.*", topic_names=frozenset({"orders"})))
+    assert story.group.stale_regexes() == ["o.*"]
+
+
 def test_a_regular_expression_of_nobody_changes_nothing(pair: ConsumerStory) -> None:
     pair.apply(RegexResolved(now_ms=pair.now_ms, regex="o.*", topic_names=frozenset({"orders"})))
     assert pair.group.group_epoch == 2
@@ -399,6 +408,7 @@ def test_a_member_takes_its_regular_expression_back(story: ConsumerStory) -> Non
 def test_an_only_member_with_a_regular_expression_comes_to_rest(story: ConsumerStory) -> None:
     story.heartbeat("a", 0, regex="o.*", resolved="orders")
     story.heartbeat("a", 1, rebalance_timeout_ms=7)
+    assert story.group.stale_regexes() == ["o.*"]
     assert not story.group.stale_regexes()
     assert not story.group.unresolved()
 
@@ -465,7 +475,12 @@ def test_a_loaded_group_waits_for_its_regular_expressions(story: ConsumerStory) 
     ],
 )
 def test_who_may_commit(
-    pair: ConsumerStory, member_id: str, epoch: int, is_transactional: bool, knows: bool, error_code: ErrorCode
+    pair: ConsumerStory,
+    member_id: str,
+    epoch: int,
+    is_transactional: bool,
+    knows: bool,
+    error_code: ErrorCode,
 ) -> None:
     reply_id = pair.next_reply_id()
     pair.apply(
@@ -523,15 +538,6 @@ def test_leaving_is_answered_in_a_removed_group(story: ConsumerStory) -> None:
     assert story.answer(late).error_code is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def test_who_waits_for_a_target_is_answered_at_removal(
-    story: ConsumerStory,
-) -> None:
-    waiting = story.send("a", 0)
-    story.pass_ms(SESSION_MS)
-    assert _remove(story) is ErrorCode.NONE
-    assert story.answer(waiting).error_code is ErrorCode.UNKNOWN_MEMBER_ID
-
-
 def test_all_that_waits_is_answered_when_the_coordinator_moves(story: ConsumerStory) -> None:
     stored = story.send("a", 0)
     story.assign()
@@ -582,9 +588,7 @@ def test_members_of_the_classic_protocol_are_refused(pair: ConsumerStory) -> Non
             assignments={},
         )
     )
-    pair.apply(
-        Heartbeat(now_ms=now_ms, reply_id=ids[2], member_id="x", group_instance_id=None, generation=2)
-    )
+    pair.apply(Heartbeat(now_ms=now_ms, reply_id=ids[2], member_id="x", group_instance_id=None, generation=2))
     pair.apply(Leave(now_ms=now_ms, reply_id=ids[3], members=(LeavingMember("x"),)))
     joined, synced, beaten, left = (pair.answers[one] for one in ids)
     assert isinstance(joined, Joined)

@@ -1,4 +1,4 @@
-"""A member of a consumer group as clients behave: it gives up before it says so, and counts as its own what it was told.
+"""A member as clients behave: it gives up before it says so, and counts as its own what it was told.
 
 It may be slow, stuck in a callback, or lose answers; whatever it does is legal in the consumer protocol (KIP-848).
 """
@@ -16,7 +16,6 @@ from kafscale.groups.consumer.events import (
 )
 from kafscale.groups.effects import Heartbeated
 from kafscale.protocol.error_codes import ErrorCode
-
 
 ANSWERED_WITHIN_MS = 5000
 
