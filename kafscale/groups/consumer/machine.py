@@ -65,7 +65,8 @@ def regex_resolved(group: ConsumerGroup, event: RegexResolved, out: Effects) -> 
     if not group.uses_regex(event.regex) or group.resolved.get(event.regex) == event.topic_names:
         return
     group.set_resolved(event.regex, event.topic_names)
-    if group.topics is not None:
+    if group.topics is not None or group.is_assigning:
+        # What is being computed may not know of them.
         raise_epoch(group, "topics match a regular expression", event.now_ms, out)
         settle(group, (), event.now_ms, out)
     else:

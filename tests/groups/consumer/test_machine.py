@@ -393,6 +393,17 @@ def test_topics_that_come_during_a_resolution_are_not_missed(story: ConsumerStor
     assert story.group.stale_regexes() == ["o.*"]
 
 
+def test_a_regex_resolved_during_the_first_assignment_counts(story: ConsumerStory) -> None:
+    reply_id = story.send("a", 0, regex="o.*", resolved="")
+    computed = story.target()
+    story.apply(RegexResolved(now_ms=story.now_ms, regex="o.*", topic_names=frozenset({"orders"})))
+    story.to_assign = False
+    story.apply(computed)
+    story.finish()
+    assert story.answer(reply_id).assignment == {}
+    assert story.heartbeat("a", 1).assignment == ALL
+
+
 def test_a_regular_expression_of_nobody_changes_nothing(pair: ConsumerStory) -> None:
     pair.apply(RegexResolved(now_ms=pair.now_ms, regex="o.*", topic_names=frozenset({"orders"})))
     assert pair.group.group_epoch == 2
