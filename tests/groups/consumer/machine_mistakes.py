@@ -46,7 +46,7 @@ def gives_what_another_has(patch: pytest.MonkeyPatch) -> None:
 
 
 def forgets_pending_revocations(patch: pytest.MonkeyPatch) -> None:
-    """What a member is to give up counts as free."""
+    """Partitions that a member is to give up count as free."""
 
     def is_owned(group: ConsumerGroup, partition: Any) -> bool:
         return any(partition in partitions_of(member.assigned) for member in group.members.values())

@@ -21,7 +21,7 @@ ANSWERED_WITHIN_MS = 5000
 
 
 class Phase(Enum):
-    """What a client is about to do."""
+    """The next thing that a client does."""
 
     TO_JOIN = auto()
     MEMBER = auto()
