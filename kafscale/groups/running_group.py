@@ -169,6 +169,11 @@ class RunningGroup:
         may_have_record = self.in_store is not InStore.NO or self._stores or self.commits_in_flight
         return group.state is GroupState.EMPTY and not group.pending_members and not may_have_record
 
+    def remove_if_unused(self) -> None:
+        """Remove the group from its shard if nothing is lost by it."""
+        if not self._stopped and self.is_unused:
+            self._home.remove(self)
+
     def note_indeterminate_record(self) -> None:
         """A write of the record is indeterminate: if there was none, there may be one now."""
         if self.in_store is InStore.NO:

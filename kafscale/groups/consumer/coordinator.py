@@ -58,6 +58,15 @@ class ConsumerGroups:
         regex = request.subscribed_topic_regex
         compiled = TopicRegex(regex) if regex else None
         running = self._running(request)
+        try:
+            return await self._heartbeat(running, request, compiled)
+        finally:
+            # Of a request that was refused nothing stays, not even the group that was made for it.
+            running.remove_if_unused()
+
+    async def _heartbeat(
+        self, running: RunningGroup, request: ConsumerHeartbeat, compiled: TopicRegex | None
+    ) -> HeartbeatAnswer:
         self._check_memory(running.group, request)
         if isinstance(running.group, Group):
             await self._upgrade(running, request)

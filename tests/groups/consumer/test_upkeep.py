@@ -273,3 +273,12 @@ async def test_a_classic_group_whose_leader_is_slow_is_not_overdue(brokers: Brok
     assert broker.is_in(GROUP, GroupState.COMPLETING_REBALANCE)
     await asyncio.sleep(29)
     assert broker.shards.totals.overdue(now_ms()) == 0
+
+
+@scenario(group_memory_bytes=1)
+async def test_nothing_stays_of_a_join_that_is_refused(brokers: Brokers) -> None:
+    """The group that was made for it did: whoever named new groups took the memory that is meant for all."""
+    broker = await brokers.start()
+    with refused(ErrorCode.GROUP_MAX_SIZE_REACHED):
+        await ConsumerMember(broker.coordinator).heartbeat()
+    assert broker.totals == (0, 0, 0)
