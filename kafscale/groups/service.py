@@ -23,6 +23,7 @@ from kafscale.groups.totals import GROUP_TYPES
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
+from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.ops.metrics import Metrics
 from kafscale.settings.broker import Settings
 
@@ -71,7 +72,9 @@ class GroupService:
         view.subscribe_coordinators(self._shard_changed)
         view.subscribe_brokers(self.reconsider)
         self._expiry = OffsetExpiry(self._shards, store, view, settings, now_ms, failures)
-        self._topic_changes = TopicChanges(view, self._all_groups, now_ms)
+        self._topic_changes = TopicChanges(
+            view, self._all_groups, now_ms, ItemFailures(BackgroundWork.GROUP_TOPICS, failures)
+        )
         self._marker_watch = MarkerWatch(store, self._shards.markers_put)
         self.coordinator = GroupCoordinator(
             self._shards, store, view, settings, metrics.groups, now_ms, participation

@@ -28,6 +28,7 @@ class BackgroundWork(StrEnum):
     FOLLOWING = "following"
     GARBAGE = "garbage"
     GROUP_MARKERS = "group markers"
+    GROUP_TOPICS = "topics of groups"
     JOURNALS = "journals"
     KEEPING = "keeping"
     MARKERS = "markers"

@@ -9,6 +9,8 @@ from kafscale.groups.consumer.events import TopicsChanged
 from kafscale.groups.consumer.target_computation import topics_of_records
 from kafscale.groups.running_group import RunningGroup
 from kafscale.metadata.model import TopicRecord
+from kafscale.ops.item_failures import ItemFailures
+from kafscale.protocol.quoting import quoted
 from kafscale.tasks.in_turns import in_turns
 from kafscale.tasks.owner import TaskOwner
 
@@ -17,11 +19,16 @@ class TopicChanges:
     """`groups` returns all that this broker coordinates. `now_ms`: Unix milliseconds."""
 
     def __init__(
-        self, view: ClusterView, groups: Callable[[], Iterable[RunningGroup]], now_ms: Callable[[], int]
+        self,
+        view: ClusterView,
+        groups: Callable[[], Iterable[RunningGroup]],
+        now_ms: Callable[[], int],
+        failures: ItemFailures,
     ) -> None:
         self._view = view
         self._groups = groups
         self._now_ms = now_ms
+        self._failures = failures
         self._changed: set[str] = set()
         self._came_or_went = False
         self._tasks = TaskOwner()
@@ -44,8 +51,12 @@ class TopicChanges:
             came_or_went, self._came_or_went = self._came_or_went, False
             async for running in in_turns(list(self._groups())):
                 group = running.group
-                if isinstance(group, ConsumerGroup) and group.members:
+                if not isinstance(group, ConsumerGroup) or not group.members:
+                    continue
+                try:
                     self._tell_group(running, group, changed, came_or_went)
+                except Exception as problem:  # noqa: BLE001 - reported; the other groups hear of their topics
+                    self._failures.report(quoted(group.group_id), problem)
 
     def _tell_group(
         self, running: RunningGroup, group: ConsumerGroup, changed: set[str], came_or_went: bool
