@@ -367,16 +367,3 @@ def test_another_member_leads_when_the_leader_leaves(java_groups: JavaGroups, ne
     java_groups.wait_shared(others, partitions_of(topic, 3))
     leads = [len(member.events("leads")) for member in others]
     assert sorted(leads) == [0, 1]
-
-
-# What Kafscale does not have
-
-
-@pytest.mark.usefixtures("only_kafscale")
-def test_kip_848_group_protocol_is_refused_clearly(java_groups: JavaGroups, new_topic: NewTopic) -> None:
-    config = {"group.protocol": "consumer"}
-    unset = ("heartbeat.interval.ms", "session.timeout.ms", STRATEGY)
-    member = java_groups.member(unique_name("group"), [new_topic()], config=config, without=unset)
-    assert "does not support the new CONSUMER group protocol" in member.wait_error(
-        "UnsupportedVersionException"
-    )
