@@ -14,7 +14,7 @@ from tests.groups.coordination import GROUP, NEIGHBOUR, TOPIC, Brokers, now_ms, 
 
 
 @scenario()
-async def test_a_group_with_a_defect_does_not_keep_others_from_their_topics(brokers: Brokers) -> None:
+async def test_a_defect_of_one_group_hides_no_topics_from_others(brokers: Brokers) -> None:
     broker = await brokers.start()
     members = [ConsumerMember(broker.coordinator, group_id) for group_id in (GROUP, NEIGHBOUR)]
     for member in members:
