@@ -101,10 +101,19 @@ class GroupShard:
             self._tasks.spawn(self._delete_leftover(), f"members left over in shard {self.shard}")
 
     async def _delete_leftover(self) -> None:
+        # Nothing is awaited between the look at the groups and the writer's queue.
+        gone = [key for key in self._leftover_members if not self._is_member(key)]
         try:
-            await self.write_patiently([Delete(key) for key in self._leftover_members])
+            await self.write_patiently([Delete(key) for key in gone])
         except KafkaError as problem:
             logger.info("members are left over", extra={"problem": quoted(str(problem), 500)})
+
+    def _is_member(self, key: str) -> bool:
+        """True if somebody has joined meanwhile under the id of the member that was left over."""
+        group_id, member_id = keys.group_and_member(key)
+        running = self.groups.get(group_id)
+        group = None if running is None else running.group
+        return isinstance(group, ConsumerGroup) and member_id in group.members
 
     def _add_groups(self, stored: Snapshot, members: Snapshot) -> None:
         loaded = load_groups(stored, members, self._policies, self._now_ms())
