@@ -180,9 +180,9 @@ class ConsumerGroup:
     def topics_of(self, member: ConsumerMember) -> frozenset[str]:
         """The topics of one member."""
         regex = member.subscribed_topic_regex
-        return member.subscribed_topic_names | (
-            frozenset() if regex is None else self.resolved.get(regex, frozenset())
-        )
+        if regex is None:
+            return member.subscribed_topic_names
+        return member.subscribed_topic_names | self.resolved.get(regex, frozenset())
 
     def unresolved(self) -> list[str]:
         """The regular expressions whose topics are not known: those of a group that was loaded."""

@@ -52,9 +52,11 @@ async def compute_target(store: MetadataStore, group: ConsumerGroup, now_ms: Cal
             break
     epoch = group.group_epoch
     assign = ASSIGNORS[group.assignor]
+    # Members mostly subscribe to the same topics: these are looked up once, and compared by identity from here on.
+    ids = {names: topic_ids(topics, names) for names in set(map(group.topics_of, group.members.values()))}
     members = {
         member_id: Subscription(
-            topic_ids=topic_ids(topics, group.topics_of(member)),
+            topic_ids=ids[group.topics_of(member)],
             instance_id=member.instance_id,
             owned=group.target_of(member_id) or member.assigned,
         )
