@@ -109,7 +109,7 @@ class GroupShard:
             logger.info("members are left over", extra={"problem": quoted(str(problem), 500)})
 
     def _is_member(self, key: str) -> bool:
-        """True if somebody has joined meanwhile under the id of the member that was left over."""
+        """True if a client has joined meanwhile under the id of the member that was left over."""
         group_id, member_id = keys.group_and_member(key)
         running = self.groups.get(group_id)
         group = None if running is None else running.group
