@@ -35,7 +35,7 @@ class FranzGo:
         done = self._process(
             access, "produce", "-topic", topic, "-count", str(len(values)), "-prefix", prefix
         )
-        return None if done.returncode == 0 else _reason(done)
+        return None if done.returncode == 0 else _franz_error(done)
 
     def consume(self, access: Access, topic: str, group: str, count: int) -> list[str]:
         """The first values of the topic, as a member of the group."""
@@ -176,6 +176,13 @@ def _process(
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
     """The last of what a program of this project says on its standard error: after its first colon."""
     return done.stderr.splitlines()[-1].split(":")[1].strip()
+
+
+def _franz_error(done: subprocess.CompletedProcess[str]) -> str:
+    """The whole error of the Go program. The client logs lines beside it, also after it, which name the topic."""
+    errors = [line for line in done.stderr.splitlines() if line.startswith("franz: ")]
+    assert errors, done.stderr[-4000:]
+    return errors[-1].removeprefix("franz: ")
 
 
 def _rows(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
