@@ -1,0 +1,38 @@
+"""Records that their member gives back without a word of each: its lock or its share session has ended."""
+
+from kafscale.share.partition.runs import RecordState, Run
+from kafscale.share.partition.share_partition import SharePartition, advance, available_again
+
+
+def end_locks(partition: SharePartition, now_ms: int) -> None:
+    """Take back what was acquired for too long."""
+    late = [
+        run for run in partition.runs if run.state is RecordState.ACQUIRED and run.locked_until_ms <= now_ms
+    ]
+    partition.counts.timed_out += sum(map(len, late))
+    _give_back(partition, [available_again(run, partition) for run in late])
+
+
+def release_member(partition: SharePartition, member_id: str, *, was_delivered: bool) -> None:
+    """Take back all that the member has.
+
+    `was_delivered`: False if the member has closed its session, and so says that what it has not acknowledged never
+    reached the application. Then this delivery does not count, as in Kafka. Of a member that has vanished that is not
+    known: a record that kills its consumer must reach the delivery limit.
+    """
+    own = [run for run in partition.runs if run.state is RecordState.ACQUIRED and run.member_id == member_id]
+    partition.counts.released += sum(map(len, own))
+    if was_delivered:
+        _give_back(partition, [available_again(run, partition) for run in own])
+    else:
+        _give_back(
+            partition,
+            [Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count - 1) for run in own],
+        )
+
+
+def _give_back(partition: SharePartition, runs: list[Run]) -> None:
+    if runs:
+        partition.runs.replace(runs)
+        partition.version += 1
+        advance(partition)

@@ -1,0 +1,142 @@
+"""A share partition: one partition of a topic, as one share group reads it.
+
+Theory of operation. Below the start offset every record is finished: acknowledged or archived. From the end offset on
+no record was acquired by anybody. Between them are the records in flight, a few thousand at most, as runs.
+
+The machine has no clock and no store. Each change that must outlive the leader raises `version`; a driver writes
+`durable_state()` and answers what waited for that version or an older one. Memory may be ahead of the store: a
+leader that was replaced throws its memory away, and with it only what no member was answered.
+
+An acquisition changes nothing durable. What is written for a record that is acquired is Available, with its
+deliveries: after a fail-over it is delivered again, and its count does not shrink.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from kafscale.share.partition.runs import FINAL_STATES, RecordState, Run, Runs
+
+
+@dataclass(frozen=True, slots=True)
+class ShareLimits:
+    """As configured for the group (`share.*`) or the broker (`group.share.*`)."""
+
+    lock_duration_ms: int = 30_000
+    max_deliveries: int = 5
+    max_in_flight: int = 2_000
+
+
+@dataclass(slots=True)
+class ShareCounts:
+    """Records since this leader has begun, for the metrics.
+
+    `archived` ones have reached the delivery limit; `gaps` were never there, or are control records.
+    """
+
+    acquired: int = 0
+    accepted: int = 0
+    released: int = 0
+    rejected: int = 0
+    renewed: int = 0
+    timed_out: int = 0
+    archived: int = 0
+    gaps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DurableState:
+    """What the next leader must know. The runs begin at the start offset and leave nothing out; none is Acquired."""
+
+    start_offset: int
+    runs: tuple[Run, ...] = ()
+
+
+@dataclass(slots=True)
+class SharePartition:
+    """`version`: of what must be durable."""
+
+    limits: ShareLimits
+    runs: Runs
+    version: int = 0
+    counts: ShareCounts = field(default_factory=ShareCounts)
+
+    @classmethod
+    def of(cls, state: DurableState, limits: ShareLimits) -> "SharePartition":
+        """Go on where the leader before has stopped.
+
+        What it had acquired may have reached the delivery limit. Nobody knows how that delivery ended, so there is
+        one more of the same number.
+        """
+        runs = Runs(state.start_offset)
+        for run in state.runs:
+            last_chance = limits.max_deliveries - 1
+            if run.state is RecordState.AVAILABLE and run.delivery_count > last_chance:
+                runs.append(replace(run, delivery_count=last_chance))
+            else:
+                runs.append(run)
+        partition = cls(limits, runs)
+        advance(partition)
+        return partition
+
+    @property
+    def start_offset(self) -> int:
+        """The first record that is not finished."""
+        return self.runs.start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The first record that nobody has acquired so far."""
+        return self.runs.end_offset
+
+    @property
+    def in_flight(self) -> int:
+        """Records between start and end."""
+        return self.end_offset - self.start_offset
+
+    def next_fetch_offset(self) -> int:
+        """Where to read what can be acquired next."""
+        return next((run.first for run in self.runs if run.state is RecordState.AVAILABLE), self.end_offset)
+
+    def can_acquire(self) -> bool:
+        """False if the members must finish some records first."""
+        return self.in_flight < self.limits.max_in_flight or self.next_fetch_offset() < self.end_offset
+
+    def durable_state(self) -> DurableState:
+        """What to store for the present version."""
+        stored = Runs(self.start_offset)
+        for run in self.runs:
+            if run.state is RecordState.ACQUIRED:
+                stored.append(Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count))
+            else:
+                stored.append(run)
+        return DurableState(self.start_offset, tuple(stored))
+
+    def next_deadline_ms(self) -> int | None:
+        """When the first lock ends."""
+        locked = (run.locked_until_ms for run in self.runs if run.state is RecordState.ACQUIRED)
+        return min(locked, default=None)
+
+    def log_starts_at(self, offset: int) -> None:
+        """Records below were deleted from the log: they are finished, whoever has them."""
+        if offset > self.start_offset:
+            self.runs.drop_before(offset)
+            self.version += 1
+            advance(self)
+
+
+def advance(partition: SharePartition) -> None:
+    """Move the start offset behind what is finished."""
+    offset = partition.end_offset
+    for run in partition.runs:
+        if run.state not in FINAL_STATES:
+            offset = run.first
+            break
+    if offset > partition.start_offset:
+        partition.runs.drop_before(offset)
+
+
+def available_again(run: Run, partition: SharePartition) -> Run:
+    """The run, given back after a delivery that counts: to be delivered again, or archived."""
+    if run.delivery_count >= partition.limits.max_deliveries:
+        partition.counts.archived += len(run)
+        return Run(run.first, run.last, RecordState.ARCHIVED, run.delivery_count)
+    return Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count)
