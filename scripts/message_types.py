@@ -21,6 +21,7 @@ _TYPES: Final = {
     "float64": "float",
     "string": "str",
     "bytes": "bytes",
+    "records": "bytes",
     "uuid": "UUID | None",
     "bitfield": "Set[int] | None",
 }

@@ -11,7 +11,7 @@ import kafka.protocol.producer
 import kafka.protocol.sasl
 from kafka.protocol.api_message import ApiMessage
 
-from kafscale.protocol import consumer_group_messages
+from kafscale.protocol import consumer_group_messages, share_group_messages
 
 MessageClass = Any
 """A kafka-python `ApiMessage` class; the package has no type stubs."""
@@ -23,6 +23,7 @@ _MODULES = (
     kafka.protocol.producer,
     kafka.protocol.sasl,
     consumer_group_messages,
+    share_group_messages,
 )
 
 
