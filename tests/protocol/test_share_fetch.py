@@ -63,7 +63,7 @@ def test_it_is_what_the_schema_says(
             [
                 SharedPartition(
                     one.partition_index, one.error_code, one.error_message, one.acknowledge_error_code,
-                    one.acknowledge_error_message, [bytes(one.records)], len(one.records),
+                    one.acknowledge_error_message, [bytes(one.records or b"")], len(one.records or b""),
                     [AcquiredRange(*_fields(part)) for part in one.acquired_records],
                     one.current_leader.leader_id, one.current_leader.leader_epoch,
                 )
