@@ -13,6 +13,7 @@ from typing import Final
 from kafscale.errors import StoreError
 from kafscale.formats.transaction_record import TransactionRecord
 from kafscale.metadata import keys
+from kafscale.metadata.shared_writes import MAX_TRANSACTION_BYTES, SharedWrites, Write, request_bytes
 from kafscale.metadata.store import Compare, MetadataStore, Put, read_many
 from kafscale.ops.item_failures import ItemFailures
 from kafscale.ops.transaction_metrics import TransactionMetrics
@@ -25,7 +26,6 @@ from kafscale.transactions.events import MarkersGone, MarkersStored
 from kafscale.transactions.markers import PREPARING, marker_keys, marker_puts
 from kafscale.transactions.record_driver import RecordDriver, StoredRecord
 from kafscale.transactions.shards import TransactionShards
-from kafscale.transactions.shared_writes import MAX_TRANSACTION_BYTES, SharedWrites, Write, request_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Completer:
         compare = Compare(keys.transaction(transactional_id), stored.mod_revision)
         puts = marker_puts(transactional_id, record, shard.coordinator_epoch, stored.mod_revision)
         for part in _parts(puts, self._store.max_operations):
-            result = await self._writes.write(Write(compare, part))
+            result = await self._writes.write(Write((compare,), part))
             if not result.succeeded:
                 return False  # Another coordinator was faster: the watch shows its record.
         applied = await self._driver.apply(transactional_id, MarkersStored(), stored, only_to_known=True)

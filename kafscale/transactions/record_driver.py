@@ -17,6 +17,7 @@ from kafscale.formats.transaction_record import (
     encode_transaction_record,
 )
 from kafscale.metadata import keys
+from kafscale.metadata.shared_writes import MAX_TRANSACTION_BYTES, SharedWrites, Write, request_bytes
 from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataStore, Operation, Put
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
@@ -25,7 +26,6 @@ from kafscale.transactions.events import End, Event, InitProducer, TimePassed
 from kafscale.transactions.machine import decide
 from kafscale.transactions.markers import PREPARING, marker_puts
 from kafscale.transactions.shard_owner import ShardOwner
-from kafscale.transactions.shared_writes import MAX_TRANSACTION_BYTES, SharedWrites, Write, request_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -181,11 +181,12 @@ class RecordDriver:
         Raises `KafkaError` NOT_COORDINATOR.
         """
         wanted = next((one.value for one in operations if isinstance(one, Put) and one.key == key), None)
+        compare = Compare(key, mod_revision)
         is_repeated = False
         while True:
             try:
-                also = None if owner is None else owner.compare
-                result = await self._writes.write(Write(Compare(key, mod_revision), operations, also))
+                compares = (compare,) if owner is None else (compare, owner.compare)
+                result = await self._writes.write(Write(compares, operations))
             except StoreIndeterminateError as problem:
                 logger.warning("a write has an unknown outcome, asking again: %s", problem)
                 is_repeated = True

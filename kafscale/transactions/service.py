@@ -8,6 +8,7 @@ from typing import Final
 
 from kafscale.cluster.view import ClusterView
 from kafscale.errors import StoreError
+from kafscale.metadata.shared_writes import SharedWrites
 from kafscale.metadata.store import MetadataStore
 from kafscale.ops import metric_families
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
@@ -22,7 +23,6 @@ from kafscale.transactions.coordinator import TransactionCoordinator
 from kafscale.transactions.participation import Participation
 from kafscale.transactions.record_driver import NewProducerIds, RecordDriver
 from kafscale.transactions.shards import TransactionShards
-from kafscale.transactions.shared_writes import SharedWrites
 from kafscale.transactions.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class TransactionService:
     ) -> None:
         failures = ItemFailures(BackgroundWork.TRANSACTIONS, metrics.background_failures)
         self._now_ms = now_ms
-        self._writes = SharedWrites(store)
+        self._writes = SharedWrites(store, name="shared transaction writes")
         self._driver = RecordDriver(store, self._writes, producer_ids)
         self._awaited = AwaitedMarkers()
         self._shards = TransactionShards(

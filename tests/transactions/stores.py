@@ -12,9 +12,9 @@ from kafscale.formats.transaction_record import (
 )
 from kafscale.metadata import keys
 from kafscale.metadata.model import TopicRecord
+from kafscale.metadata.shared_writes import SharedWrites
 from kafscale.metadata.store import KeyValue, MetadataReader, MetadataStore, Put, Snapshot
 from kafscale.transactions.record_driver import RecordDriver
-from kafscale.transactions.shared_writes import SharedWrites
 from tests.transactions.values import ORDERS_ID
 
 

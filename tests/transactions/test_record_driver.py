@@ -16,6 +16,7 @@ from kafscale.formats.transaction_record import TransactionState, TransactionTop
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import CoordinatorRecord
+from kafscale.metadata.shared_writes import SharedWrites, Write
 from kafscale.metadata.store import Compare, KeyValue, Operation, Put, TransactionResult
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.transactions import record_driver
@@ -23,7 +24,6 @@ from kafscale.transactions.decisions import Refuse, Remove, Reply
 from kafscale.transactions.events import End, Expire, MarkersGone, MarkersStored, ProducerIdAndEpoch
 from kafscale.transactions.record_driver import RecordDriver, StoredRecord
 from kafscale.transactions.shard_owner import ShardOwner
-from kafscale.transactions.shared_writes import SharedWrites, Write
 from tests.sim.unreliable import Network, UnreliableMetadata
 from tests.support.virtual_time import run_virtually
 from tests.transactions.stores import CountedIds, driver_over, marker_keys, put_record, read_record
@@ -289,7 +289,9 @@ async def test_writes_of_one_owner_share_a_store_transaction() -> None:
     current, stale = Compare(owner.key, revision), Compare(owner.key, revision - 1)
 
     def write(number: int, also: Compare | None) -> Write:
-        return Write(Compare(f"transactions/1/{number}", 0), (Put(f"transactions/1/{number}", b""),), also)
+        own = Compare(f"transactions/1/{number}", 0)
+        compares = (own,) if also is None else (own, also)
+        return Write(compares, (Put(own.key, b""),))
 
     writes = [write(number, stale if number % 3 == 2 else current) for number in range(12)] + [
         write(12, None)

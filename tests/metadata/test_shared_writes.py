@@ -3,13 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-import pytest
-
 from kafscale.errors import StoreIndeterminateError
 from kafscale.metadata.memory_store import MemoryStore
+from kafscale.metadata.shared_writes import SharedWrites, Write
 from kafscale.metadata.store import ABSENT, Compare, Delete, Operation, Put, TransactionResult
-from kafscale.transactions import shared_writes
-from kafscale.transactions.shared_writes import SharedWrites, Write
 from tests.support.waiting import PATIENCE_SEC
 
 
@@ -36,21 +33,16 @@ class GatedStore(MemoryStore):
         return await super().transact(compares, operations)
 
 
-@pytest.fixture(autouse=True)
-def one_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_writes, "TRANSACTIONS_AT_ONCE", 1)
-
-
 def create(name: str, count: int = 2, revision: int = ABSENT) -> Write:
     operations = tuple(Put(f"{name}{number}", b"new") for number in range(count))
-    return Write(Compare(f"{name}0", revision), operations)
+    return Write((Compare(f"{name}0", revision),), operations)
 
 
 async def together(
     store: GatedStore, *writes: Write, cancel: int | None = None
 ) -> list[TransactionResult | BaseException]:
     """The writes, all but the first while that one is in flight."""
-    shared = SharedWrites(store)
+    shared = SharedWrites(store, transactions_at_once=1)
     async with asyncio.timeout(PATIENCE_SEC):
         tasks = [asyncio.create_task(shared.write(write)) for write in writes]
         await store.reached.wait()
@@ -117,7 +109,7 @@ async def test_a_refused_transaction_is_sent_in_parts() -> None:
             return await super().transact(compares, operations)
 
     store = Picky()
-    too_large = Write(Compare("x", ABSENT), tuple(Delete(f"x{number}") for number in range(9)))
+    too_large = Write((Compare("x", ABSENT),), tuple(Delete(f"x{number}") for number in range(9)))
     results = await together(store, create("a"), create("b"), create("c"), too_large)
     assert succeeded(results) == [True, True, True, False]
     assert isinstance(results[3], ValueError)

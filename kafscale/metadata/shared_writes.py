@@ -1,10 +1,9 @@
-"""Writes of different transactional ids that become ready at about the same time share one store transaction.
+"""Conditional writes that become ready at about the same time share one store transaction.
 
-As publications of partitions do (docs/decisions/0034-shared-publications.md), but a write may have several
-operations: a decision comes with its marker keys. While fewer than `TRANSACTIONS_AT_ONCE` are in flight, a write has
-a store transaction of its own, at once. Later ones wait, and share the next as soon as one ends. Each gets the result
-that it would have got alone: if the condition of one fails, nothing was done, that one fails, and the others are sent
-again.
+As publications of partitions do (docs/decisions/0034-shared-publications.md), but a write may have several compares
+and several operations. While fewer than `transactions_at_once` are in flight, a write has a store transaction of its
+own, at once. Later ones wait, and share the next as soon as one ends. Each gets the result that it would have got
+alone: if the condition of one fails, nothing was done, that one fails, and the others are sent again.
 """
 
 import asyncio
@@ -35,18 +34,17 @@ def request_bytes(operations: Sequence[Operation]) -> int:
     )
 
 
+def _compares_bytes(compares: Sequence[Compare]) -> int:
+    """An upper estimate of what the compares add: each is read where one fails."""
+    return sum(_OVERHEAD_BYTES + 2 * len(one.key.encode()) for one in compares)
+
+
 @dataclass(frozen=True, slots=True)
 class Write:
-    """The operations, if `compare` and `also` hold. No key is named twice among the operations."""
+    """The operations, if all compares hold. No key is named twice among the compares, nor among the operations."""
 
-    compare: Compare
+    compares: tuple[Compare, ...]
     operations: tuple[Operation, ...]
-    also: Compare | None = None
-
-    @property
-    def compares(self) -> list[Compare]:
-        """Both, in this order."""
-        return [self.compare] if self.also is None else [self.compare, self.also]
 
 
 class _Waiting:
@@ -56,7 +54,7 @@ class _Waiting:
 
     def __init__(self, write: Write) -> None:
         self.write = write
-        self.size_bytes = request_bytes(write.operations)
+        self.size_bytes = request_bytes(write.operations) + _compares_bytes(write.compares)
         self.outcome: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
 
     def resolve(self, answer: TransactionResult | Exception) -> None:
@@ -68,18 +66,63 @@ class _Waiting:
             self.outcome.set_result(answer)
 
 
+class _Batch:
+    """Writes that go into one transaction."""
+
+    def __init__(self, max_operations: int, max_bytes: int) -> None:
+        self.writes: list[_Waiting] = []
+        self._max_operations = max_operations
+        self._max_bytes = max_bytes
+        self._compares: set[Compare] = set()
+        self._compared: set[str] = set()
+        self._changed: set[str] = set()
+        self._size_bytes = 0
+
+    def has_room(self, waiting: _Waiting) -> bool:
+        """True if the transaction stays within the limits; the first write always does."""
+        write = waiting.write
+        new_compares = sum(one not in self._compares for one in write.compares)
+        return not self.writes or (
+            len(self._changed) + len(write.operations) <= self._max_operations
+            and len(self._compares) + new_compares <= self._max_operations
+            and self._size_bytes + waiting.size_bytes <= self._max_bytes
+        )
+
+    def is_independent(self, write: Write) -> bool:
+        """True if neither changes what the other compares or changes."""
+        return all(
+            one.key not in self._changed and one.key not in self._compared for one in write.operations
+        ) and all(one.key not in self._changed for one in write.compares)
+
+    def add(self, waiting: _Waiting) -> None:
+        write = waiting.write
+        self.writes.append(waiting)
+        self._compares.update(write.compares)
+        self._compared.update(one.key for one in write.compares)
+        self._changed.update(one.key for one in write.operations)
+        self._size_bytes += waiting.size_bytes
+
+
 class SharedWrites:
     """Makes writes, several with one store transaction while enough transactions are in flight."""
 
-    def __init__(self, store: MetadataStore) -> None:
+    def __init__(
+        self,
+        store: MetadataStore,
+        transactions_at_once: int = TRANSACTIONS_AT_ONCE,
+        name: str = "shared writes",
+    ) -> None:
+        """`name`: of the tasks, in the log."""
         self._store = store
+        self._transactions_at_once = transactions_at_once
+        self._name = name
         self._waiting: list[_Waiting] = []
         self._in_flight = 0
         self._tasks = TaskOwner()
 
     @property
     def max_operations(self) -> int:
-        """How many operations a write may have."""
+        """How many operations a write may have, and how many compares."""
         return self._store.max_operations
 
     async def write(self, write: Write) -> TransactionResult:
@@ -87,7 +130,7 @@ class SharedWrites:
 
         Raises as `MetadataStore.transact`. After a cancellation the outcome is unknown.
         """
-        if self._in_flight >= TRANSACTIONS_AT_ONCE:
+        if self._in_flight >= self._transactions_at_once:
             waiting = _Waiting(write)
             self._waiting.append(waiting)
             return await waiting.outcome
@@ -104,36 +147,24 @@ class SharedWrites:
     def _ended(self) -> None:
         """Send those that wait, now that a transaction has ended."""
         self._in_flight -= 1
-        while self._in_flight < TRANSACTIONS_AT_ONCE and (batch := self._take()):
+        while self._in_flight < self._transactions_at_once and (batch := self._take()):
             self._in_flight += 1
-            self._tasks.spawn(self._send(batch), "shared transaction writes")
+            self._tasks.spawn(self._send(batch), self._name)
 
     def _take(self) -> list[_Waiting]:
         """Take as many writes as fit into one transaction, which names no key twice; the first always does."""
-        batch: list[_Waiting] = []
+        batch = _Batch(self._store.max_operations, MAX_TRANSACTION_BYTES)
         rest: list[_Waiting] = []
-        named: set[str] = set()
-        operations = size_bytes = 0
         for one in self._waiting:
             if one.outcome.done():
                 continue
-            wanted = {one.write.compare.key, *(operation.key for operation in one.write.operations)}
-            fits = (
-                operations + len(one.write.operations) <= self._store.max_operations
-                # With `also` each may have two compares.
-                and 2 * len(batch) + 2 <= self._store.max_operations
-                and size_bytes + one.size_bytes <= MAX_TRANSACTION_BYTES
-            )
             # After one that does not fit, the others wait, too: a large write must get its turn.
-            if batch and (rest or not fits or not named.isdisjoint(wanted)):
+            if rest or not batch.has_room(one) or not batch.is_independent(one.write):
                 rest.append(one)
-                continue
-            batch.append(one)
-            named |= wanted
-            operations += len(one.write.operations)
-            size_bytes += one.size_bytes
+            else:
+                batch.add(one)
         self._waiting = rest
-        return batch
+        return batch.writes
 
     async def _send(self, batch: Sequence[_Waiting]) -> None:
         groups = deque([batch])
@@ -144,14 +175,13 @@ class SharedWrites:
                     groups.extendleft(await self._transact(group))
         finally:
             for one in batch:
-                one.resolve(
-                    StoreIndeterminateError(f"the transaction with {one.write.compare.key} was cancelled")
-                )
+                key = one.write.operations[0].key if one.write.operations else "no operations"
+                one.resolve(StoreIndeterminateError(f"the transaction with {key} was cancelled"))
             self._ended()
 
     async def _transact(self, group: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:
         """Send one transaction, resolve its writes, and return those to be sent again, in groups."""
-        # Several may have the same `also`, such as the owner of one shard.
+        # Several may have the same compare, such as the owner of one shard.
         compares = list(dict.fromkeys(compare for one in group for compare in one.write.compares))
         operations = [operation for one in group for operation in one.write.operations]
         try:
@@ -192,6 +222,6 @@ def _failed(compares: Sequence[Compare], found: Sequence[KeyValue | None]) -> se
     }
     if not failed:
         raise StoreUnavailableError(
-            f"the metadata store refused a transaction of {len(compares)} writes, and every compare holds"
+            f"the metadata store refused a transaction of {len(compares)} compares, and every one holds"
         )
     return failed
