@@ -1,8 +1,9 @@
 """Every key of the metadata store, relative to the cluster's prefix. Layout: docs/format/metadata.md."""
 
+import uuid
 import zlib
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
 CLUSTER = "cluster"
@@ -29,8 +30,11 @@ TRANSACTIONS = "transactions/"
 PARTITION_MARKERS = "partition-markers/"
 GROUP_MARKERS = "group-markers/"
 PENDING_OFFSETS = "pending-offsets/"
+SHARE_STARTS = "share-starts/"
+SHARE_STATES = "share-states/"
 
 _DEFAULT_ENTITY: Final = "<default>"
+_SHARE_PARTS: Final = 4
 
 GROUP_SHARD_COUNT: Final = 64
 """Groups and transactional ids are spread over so many shards, each with one coordinator.
@@ -238,6 +242,56 @@ def group_and_producer(key: str) -> tuple[str, int]:
     """The inverse of `group_marker` and `pending_offsets`."""
     _, _, name, producer_id = key.split("/")
     return unquote(name), int(producer_id)
+
+
+class SharePartitionId(NamedTuple):
+    """A partition of a topic, as one share group reads it."""
+
+    group_id: str
+    topic_id: uuid.UUID
+    index: int
+
+
+def shard_share_starts(shard: int) -> str:
+    """The prefix of the starts of a shard's share groups."""
+    return f"{SHARE_STARTS}{shard}/"
+
+
+def group_share_starts(group_id: str) -> str:
+    """The prefix of the starts of a share group."""
+    return f"{shard_share_starts(shard_of(group_id))}{quote(group_id, safe='')}/"
+
+
+def share_start(partition: SharePartitionId) -> str:
+    """Where a share group begins to read a partition."""
+    return f"{group_share_starts(partition.group_id)}{partition.topic_id}/{partition.index}"
+
+
+def shard_share_states(shard: int) -> str:
+    """The prefix of the states of a shard's share groups."""
+    return f"{SHARE_STATES}{shard}/"
+
+
+def group_share_states(group_id: str) -> str:
+    """The prefix of the states of a share group."""
+    return f"{shard_share_states(shard_of(group_id))}{quote(group_id, safe='')}/"
+
+
+def share_state(partition: SharePartitionId) -> str:
+    """How far a share group has come in a partition."""
+    return f"{group_share_states(partition.group_id)}{partition.topic_id}/{partition.index}"
+
+
+def share_partition(key: str) -> SharePartitionId:
+    """The inverse of `share_start` and `share_state`. Raises `ValueError` for a key that no broker writes."""
+    prefix, *rest = key.split("/")
+    if f"{prefix}/" not in (SHARE_STARTS, SHARE_STATES) or len(rest) != _SHARE_PARTS:
+        raise ValueError(f"{key[:200]!r} is not 'share-starts/' or 'share-states/' with {_SHARE_PARTS} parts")
+    _, group, topic_id, index = rest
+    partition = SharePartitionId(unquote(group, errors="strict"), uuid.UUID(topic_id), int(index))
+    if key not in (share_start(partition), share_state(partition)):
+        raise ValueError(f"{key[:200]!r} is not how the key of a share group's partition is written")
+    return partition
 
 
 def export_record(topic_name: str) -> str:

@@ -1,5 +1,8 @@
-"""Keys of transactions: each reads back as it was made, lies under its prefix, and no two are one."""
+"""Keys of transactions and share groups: each reads back as it was made, under its prefix, and no two are one."""
 
+import uuid
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,3 +34,34 @@ def test_group_and_producer_read_back_from_both_keys(group_id: str, producer_id:
     assert marker.startswith(keys.group_markers(shard))
     assert pending.startswith(keys.shard_pending_offsets(shard))
     assert marker != pending
+
+
+@given(TEXTS, st.uuids(), st.integers(0, 2**31 - 1))
+def test_share_partition_reads_back_from_both_keys(group_id: str, topic_id: uuid.UUID, index: int) -> None:
+    partition = keys.SharePartitionId(group_id, topic_id, index)
+    start, state = keys.share_start(partition), keys.share_state(partition)
+    assert keys.share_partition(start) == keys.share_partition(state) == partition
+    shard = keys.shard_of(group_id)
+    assert start.startswith(keys.group_share_starts(group_id))
+    assert keys.group_share_starts(group_id).startswith(keys.shard_share_starts(shard))
+    assert state.startswith(keys.group_share_states(group_id))
+    assert keys.group_share_states(group_id).startswith(keys.shard_share_states(shard))
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "share-starts/",
+        "share-starts/1/g/00000000-0000-0000-0000-000000000001",
+        "share-starts/1/g/00000000-0000-0000-0000-000000000001/0/0",
+        "share-starts/99/g/00000000-0000-0000-0000-000000000001/0",
+        "share-states/1/g/orders/0",
+        "share-states/1/%ff/00000000-0000-0000-0000-000000000001/0",
+        "group-offsets/1/g/00000000-0000-0000-0000-000000000001/0",
+        keys.share_state(keys.SharePartitionId("g", uuid.UUID(int=1), 5)) + " ",
+        keys.share_state(keys.SharePartitionId("g", uuid.UUID(int=1), 5)).replace("/5", "/05"),
+    ],
+)
+def test_key_that_no_broker_writes_is_no_share_partition(key: str) -> None:
+    with pytest.raises(ValueError, match=r"share|UUID|decode"):
+        keys.share_partition(key)
