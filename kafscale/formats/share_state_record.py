@@ -31,15 +31,18 @@ _STATE_BITS = 2
 
 
 class StoredShareState(IntEnum):
-    """What became of records; the numbers are Kafka's. Acquired is 1 there, and never stored."""
+    """The state of records; the numbers are Kafka's. Acquired is 1 there, and never stored."""
 
     AVAILABLE = 0
     ACKNOWLEDGED = 2
     ARCHIVED = 4
 
 
-# Two bits of a stored number, by their value.
+# By half of their number, which takes two bits.
 _STATES: Final = tuple(StoredShareState)
+
+_SMALL: Final = 64
+"""From here on a varint has more than one byte."""
 
 
 class StoredShareRun(NamedTuple):
@@ -57,7 +60,7 @@ class ShareStateRecord:
 
     `state_epoch`: of the start that it belongs to. `leader_epoch`: of that leader. `start_offset`: the first record
     that is neither acknowledged nor archived. `runs`: the records in flight, ascending; what lies above the last one
-    was acquired by nobody.
+    was never acquired.
     """
 
     state_epoch: int
@@ -74,15 +77,20 @@ def encode_share_state(record: ShareStateRecord) -> bytes:
     output = bytearray(_VERSION.pack(VERSION))
     output += _FIXED.pack(record.state_epoch, record.leader_epoch, record.start_offset, len(record.runs))
     expected = record.start_offset
-    for run in record.runs:
-        length = run.last - run.first
-        if run.first == expected:
-            append_varint(output, length)
+    for first, last, state, delivery_count in record.runs:
+        packed = delivery_count << _STATE_BITS | state >> 1
+        if first != expected:
+            append_varint(output, first - last - 1)
+            append_varint(output, first - expected)
+            append_varint(output, packed)
+        elif last - first < _SMALL and packed < _SMALL:
+            # As nearly always: both varints have one byte.
+            output.append(last - first << 1)
+            output.append(packed << 1)
         else:
-            append_varint(output, ~length)
-            append_varint(output, run.first - expected)
-        append_varint(output, run.delivery_count << _STATE_BITS | _STATES.index(run.state))
-        expected = run.last + 1
+            append_varint(output, last - first)
+            append_varint(output, packed)
+        expected = last + 1
     if len(output) > MAX_SHARE_STATE_BYTES:
         raise ValueError(
             f"share state: {len(record.runs)} runs take {len(output)} bytes, "

@@ -249,7 +249,7 @@ class SharePartitionId(NamedTuple):
 
     group_id: str
     topic_id: uuid.UUID
-    index: int
+    partition: int
 
 
 def shard_share_starts(shard: int) -> str:
@@ -262,9 +262,9 @@ def group_share_starts(group_id: str) -> str:
     return f"{shard_share_starts(shard_of(group_id))}{quote(group_id, safe='')}/"
 
 
-def share_start(partition: SharePartitionId) -> str:
+def share_start(read: SharePartitionId) -> str:
     """Where a share group begins to read a partition."""
-    return f"{group_share_starts(partition.group_id)}{partition.topic_id}/{partition.index}"
+    return f"{group_share_starts(read.group_id)}{read.topic_id}/{read.partition}"
 
 
 def shard_share_states(shard: int) -> str:
@@ -277,9 +277,9 @@ def group_share_states(group_id: str) -> str:
     return f"{shard_share_states(shard_of(group_id))}{quote(group_id, safe='')}/"
 
 
-def share_state(partition: SharePartitionId) -> str:
+def share_state(read: SharePartitionId) -> str:
     """How far a share group has come in a partition."""
-    return f"{group_share_states(partition.group_id)}{partition.topic_id}/{partition.index}"
+    return f"{group_share_states(read.group_id)}{read.topic_id}/{read.partition}"
 
 
 def share_partition(key: str) -> SharePartitionId:

@@ -60,7 +60,7 @@ async def test_states_of_100_partitions_are_written_together(
     parts = [partition(index, group) for index in range(COUNT // 2) for group in (GROUP, "ünd 50%/")]
     await initialized(store, *parts)
     led = [await elect(store, index) for index in range(COUNT // 2)]
-    handles = await asyncio.gather(*(opened(writer, one, led[one.index]) for one in parts))
+    handles = await asyncio.gather(*(opened(writer, one, led[one.partition]) for one in parts))
     assert all(one.state is None and one.start.state_epoch == 0 for one in handles)
     for turn in range(3):
         results = await asyncio.gather(
@@ -71,7 +71,7 @@ async def test_states_of_100_partitions_are_written_together(
     assert len(stored) == COUNT
     # The first of a burst has a transaction of its own.
     assert len({item.mod_revision for item in stored}) < COUNT / 10
-    again = await asyncio.gather(*(opened(writer, one, led[one.index]) for one in parts))
+    again = await asyncio.gather(*(opened(writer, one, led[one.partition]) for one in parts))
     assert [one.state for one in again] == [state(20, in_flight=2000)] * COUNT
 
 
@@ -81,10 +81,10 @@ async def test_a_lost_compare_fails_its_own_partition_only(
     parts = [partition(index) for index in range(COUNT)]
     await initialized(store, *parts)
     led = [await elect(store, index) for index in range(COUNT)]
-    handles = await asyncio.gather(*(opened(writer, one, led[one.index]) for one in parts))
+    handles = await asyncio.gather(*(opened(writer, one, led[one.partition]) for one in parts))
     for index in range(0, COUNT, 10):
         await elect(store, index, epoch=2)
-    known = {one: handles[one.index].start for one in parts}
+    known = {one: handles[one.partition].start for one in parts}
     changed = {parts[index]: 77 for index in range(5, COUNT, 10)}
     await apply(store, alter(changed, known, CHANGE).operations)
     await apply(store, delete(parts[index] for index in range(7, COUNT, 10)))

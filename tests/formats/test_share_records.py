@@ -1,5 +1,6 @@
 """The records of share groups: stored bytes, round trips, their size, and what is refused by name."""
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -92,17 +93,15 @@ def test_cut_or_extended_values_are_refused(
 
 @given(st.binary(max_size=120))
 def test_noise_is_refused_or_reads_as_it_is_written(data: bytes) -> None:
-    for decode, encode in (
-        (decode_share_start, encode_share_start),
-        (decode_share_state, encode_share_state),
-    ):
-        try:
-            record = decode("key", b"\x00\x01" + data)
-        except CorruptDataError:
-            continue
-        again = encode(record)  # type: ignore[operator]
-        assert decode("key", again) == record
-        assert len(again) <= 2 + len(data)
+    stored = b"\x00\x01" + data
+    with suppress(CorruptDataError):
+        start = decode_share_start("key", stored)
+        assert encode_share_start(start) == stored
+    with suppress(CorruptDataError):
+        state = decode_share_state("key", stored)
+        again = encode_share_state(state)
+        assert decode_share_state("key", again) == state
+        assert len(again) <= len(stored)
 
 
 @pytest.mark.parametrize(

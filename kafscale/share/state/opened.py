@@ -68,7 +68,7 @@ class NextWrite:
 
 
 class OpenShareState:
-    """What `ShareStateWriter.load` has found, as later writes change it; belongs to that writer.
+    """The result of `ShareStateWriter.load`, as later writes change it; belongs to that writer.
 
     `start`: as the coordinator has set it. `state`: as loaded, None if nothing was written since the start was set.
     `ended`: why nothing can be written any more, None while it can.

@@ -64,7 +64,7 @@ def alter(offsets: Mapping[SharePartitionId, int], known: KnownStarts, change: C
             operations.append(Delete(keys.share_state(partition)))
         elif before.state_epoch >= MAX_STATE_EPOCH:
             raise ValueError(
-                f"the start of group {partition.group_id[:200]!r} in partition {partition.index} of topic "
+                f"the start of group {partition.group_id[:200]!r} in partition {partition.partition} of topic "
                 f"{partition.topic_id} has state epoch {before.state_epoch}, the last one: delete it"
             )
         record = ShareStartRecord(
@@ -92,8 +92,8 @@ def delete_all(
 ) -> Iterator[tuple[Operation, ...]]:
     """The steps that delete these keys, of at most `at_once` operations each: those of a whole group, say.
 
-    Each step is to be durable before the next one is written. All starts go first: once a group has none, nobody
-    writes its states. After a failure the keys that are left are read, and it begins again.
+    Each step is to be durable before the next one is written. All starts go first: once a group has none, no
+    leader writes its states. After a failure the keys that are left are read, and it begins again.
     """
     operations = [Delete(key) for part in (start_keys, state_keys) for key in part]
     for begin in range(0, len(operations), at_once):

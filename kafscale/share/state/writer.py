@@ -37,6 +37,8 @@ from kafscale.tasks.owner import TaskOwner
 logger = logging.getLogger(__name__)
 
 RETRY_DELAY_SEC: Final = 0.2
+_LINE_INTERVAL_SEC: Final = 10.0
+
 TRANSACTIONS_AT_ONCE: Final = 1
 """Of one broker. A partition has one write in flight; with one transaction most partitions share the next."""
 
@@ -55,6 +57,7 @@ class ShareStateWriter:
         self._reads = SharedReads(store, "reads of share states")
         self._tasks = TaskOwner()
         self._is_closed = False
+        self._next_line_sec = float("-inf")
 
     async def load(self, partition: SharePartitionId, led: Led) -> OpenShareState | ShareLoadRefusal:
         """Read start and state from the store, not from a view of it: all that was answered as written is in it.
@@ -63,7 +66,7 @@ class ShareStateWriter:
         record that cannot be read.
         """
         start_key, state_key = keys.share_start(partition), keys.share_state(partition)
-        leader_key = keys.leader(led.topic, partition.index)
+        leader_key = keys.leader(led.topic, partition.partition)
         found = await self._reads.read((state_key, start_key, leader_key))
         if _revision(found, leader_key) != led.revision:
             return ShareLoadRefusal.FENCED
@@ -179,7 +182,7 @@ class ShareStateWriter:
         return opened.ended or ShareWriteResult.FENCED
 
     async def _read_back(self, opened: OpenShareState) -> Mapping[str, KeyValue] | None:
-        """What is under the keys of the partition; None if it was abandoned meanwhile."""
+        """The keys of the partition as they are now; None if it was abandoned meanwhile."""
         while opened.ended is None:
             try:
                 return await self._reads.read(opened.compares.keys)
@@ -188,10 +191,14 @@ class ShareStateWriter:
         return None
 
     async def _pause(self, opened: OpenShareState, problem: StoreError) -> None:
-        logger.warning(
-            "could not write the state of a share partition, trying again",
-            extra={"key": opened.state_key, "problem": str(problem)},
-        )
+        # Not a line for each of a thousand partitions.
+        now_sec = asyncio.get_running_loop().time()
+        if now_sec >= self._next_line_sec:
+            self._next_line_sec = now_sec + _LINE_INTERVAL_SEC
+            logger.warning(
+                "could not write the states of share partitions, trying again",
+                extra={"key": opened.state_key, "writing": len(self._tasks), "problem": str(problem)},
+            )
         await asyncio.sleep(self._retry_delay_sec)
 
 

@@ -54,6 +54,8 @@ ENTRY_PREFIXES: Final = (
     keys.TRANSACTIONS,
     keys.GROUP_MARKERS,
     keys.PENDING_OFFSETS,
+    keys.SHARE_STARTS,
+    keys.SHARE_STATES,
 )
 """The prefixes of `Restored.entries` in the metadata store."""
 
@@ -165,7 +167,7 @@ def _entries(topics: Iterable[TopicPlan], contents: SnapshotContents, now_ms: in
         if topic is None or topic.record is not None:
             entries[key] = value
     kept = contents.quotas | contents.group_configs | contents.users | contents.acls
-    return entries | kept | _of_transactions(contents, now_ms)
+    return entries | kept | _of_transactions(contents, now_ms) | _of_share_groups(by_name.values(), contents)
 
 
 def _of_transactions(contents: SnapshotContents, now_ms: int) -> dict[str, bytes]:
@@ -185,6 +187,19 @@ def _of_transactions(contents: SnapshotContents, now_ms: int) -> dict[str, bytes
             entries[key] = encode_marker_record(marker)
             entries[pending_key] = pending
     return entries
+
+
+def _of_share_groups(topics: Iterable[TopicPlan], contents: SnapshotContents) -> dict[str, bytes]:
+    """Starts and states of topics that come back as themselves: what was acknowledged since is delivered again.
+
+    Their epochs stay: no broker that knows later ones is left.
+    """
+    topic_ids = {topic.record.topic_id for topic in topics if topic.record is not None}
+    return {
+        key: value
+        for key, value in (contents.share_starts | contents.share_states).items()
+        if keys.share_partition(key).topic_id in topic_ids
+    }
 
 
 def _ended(record: TransactionRecord, now_ms: int) -> TransactionRecord:

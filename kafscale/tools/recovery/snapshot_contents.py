@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from kafscale.cluster.producer_ids import first_free
+from kafscale.errors import CorruptDataError
 from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
 from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
 from kafscale.formats.export_records import ExportRecord, decode_export_record
@@ -12,6 +13,8 @@ from kafscale.formats.group_record import GroupRecord
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.formats.marker_record import MarkerRecord, decode_marker_record
 from kafscale.formats.partition_record import decode_partition_record
+from kafscale.formats.share_start_record import decode_share_start
+from kafscale.formats.share_state_record import decode_share_state
 from kafscale.formats.snapshot_file import SnapshotHeader
 from kafscale.formats.topic_record import (
     decode_group_shard_record,
@@ -33,7 +36,7 @@ class SnapshotContents:
     `topics`: by name. `partitions`: by topic and partition, also of topics that were not finished. `retired`:
     the highest leader epoch of a deleted topic, by its name. `next_producer_id`: 0 when none was given out.
     `levels`: of features, by name. `journals`: by id. `export_progress`, `quotas`, `group_configs`, `users`, `acls`
-    and `pending_offsets`: as stored. `unknown`: keys that this release does not know.
+    `pending_offsets`, and of share groups: as stored. `unknown`: keys that this release does not know.
     """
 
     key: str
@@ -57,6 +60,8 @@ class SnapshotContents:
     partition_markers: dict[str, MarkerRecord] = field(default_factory=dict)
     group_markers: dict[str, MarkerRecord] = field(default_factory=dict)
     pending_offsets: dict[str, bytes] = field(default_factory=dict)
+    share_starts: dict[str, bytes] = field(default_factory=dict)
+    share_states: dict[str, bytes] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
 
     def highest_epoch(self, topic: str) -> int:
@@ -140,7 +145,22 @@ def _read_entry(contents: SnapshotContents, key: str, value: bytes) -> None:
             contents.group_markers[key] = decode_marker_record(key, value)
         case keys.PENDING_OFFSETS:
             contents.pending_offsets[key] = value
+        case keys.SHARE_STARTS:
+            _check_share_key(key)
+            decode_share_start(key, value)
+            contents.share_starts[key] = value
+        case keys.SHARE_STATES:
+            _check_share_key(key)
+            decode_share_state(key, value)
+            contents.share_states[key] = value
         case _ if key == keys.PRODUCER_IDS:
             contents.next_producer_id = first_free(value)
         case _ if key != keys.CLUSTER:
             contents.unknown.append(key)
+
+
+def _check_share_key(key: str) -> None:
+    try:
+        keys.share_partition(key)
+    except ValueError as problem:
+        raise CorruptDataError(key, str(problem)) from problem

@@ -34,6 +34,8 @@ from kafscale.formats.partition_record import (
     encode_partition_record,
 )
 from kafscale.formats.quota_record import QuotaEntity, encode_quotas, quota_key
+from kafscale.formats.share_start_record import ShareStartRecord, encode_share_start
+from kafscale.formats.share_state_record import ShareStateRecord, encode_share_state
 from kafscale.formats.snapshot_file import SnapshotHeader, lasting
 from kafscale.formats.topic_record import (
     decode_group_shard_record,
@@ -413,6 +415,34 @@ async def test_offsets_of_topics_that_were_gone_stay_out() -> None:
     assert [item.key for item in (await metadata.range(keys.GROUP_OFFSETS)).items] == [
         keys.group_offset("g", TOPIC, 0)
     ]
+
+
+async def test_share_groups_come_back_as_they_were() -> None:
+    start = encode_share_start(ShareStartRecord(state_epoch=3, start_offset=5, changed_ms=SNAPSHOT_MS))
+    state = encode_share_state(ShareStateRecord(state_epoch=3, leader_epoch=4, start_offset=12))
+    known = keys.SharePartitionId("g", ORDERS.topic_id, 0)
+    gone = keys.SharePartitionId("g", uuid.UUID(int=70), 0)
+    entries = {
+        key: value
+        for one in (known, gone)
+        for key, value in ((keys.share_start(one), start), (keys.share_state(one), state))
+    }
+    metadata = await restored([*orders_puts(), *(Put(key, value) for key, value in entries.items())])
+    stored = [
+        *(await metadata.range(keys.SHARE_STARTS)).items,
+        *(await metadata.range(keys.SHARE_STATES)).items,
+    ]
+    assert {item.key: item.value for item in stored} == {
+        keys.share_start(known): start,
+        keys.share_state(known): state,
+    }
+
+
+@pytest.mark.parametrize("key", [keys.SHARE_STARTS, keys.SHARE_STATES])
+def test_share_group_that_cannot_be_read_is_refused_by_name(key: str) -> None:
+    start = encode_share_start(ShareStartRecord(state_epoch=3, changed_ms=SNAPSHOT_MS))
+    with pytest.raises(CorruptDataError, match=f"{key}7/g/t/0"):
+        snapshot_of([Put(f"{key}7/g/t/0", start)])
 
 
 async def test_what_fences_goes_on_above() -> None:
