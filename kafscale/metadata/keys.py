@@ -289,7 +289,7 @@ def share_partition(key: str) -> SharePartitionId:
         raise ValueError(f"{key[:200]!r} is not 'share-starts/' or 'share-states/' with {_SHARE_PARTS} parts")
     _, group, topic_id, index = rest
     partition = SharePartitionId(unquote(group, errors="strict"), uuid.UUID(topic_id), int(index))
-    if key not in (share_start(partition), share_state(partition)):
+    if key != (share_start if f"{prefix}/" == SHARE_STARTS else share_state)(partition):
         raise ValueError(f"{key[:200]!r} is not how the key of a share group's partition is written")
     return partition
 

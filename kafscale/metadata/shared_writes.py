@@ -116,7 +116,7 @@ class SharedWrites:
         self._store = store
         self._transactions_at_once = transactions_at_once
         self._name = name
-        self._waiting: list[_Waiting] = []
+        self._waiting: deque[_Waiting] = deque()
         self._in_flight = 0
         self._tasks = TaskOwner()
 
@@ -154,16 +154,14 @@ class SharedWrites:
     def _take(self) -> list[_Waiting]:
         """Take as many writes as fit into one transaction, which names no key twice; the first always does."""
         batch = _Batch(self._store.max_operations, MAX_TRANSACTION_BYTES)
-        rest: list[_Waiting] = []
-        for one in self._waiting:
-            if one.outcome.done():
-                continue
-            # After one that does not fit, the others wait, too: a large write must get its turn.
-            if rest or not batch.has_room(one) or not batch.is_independent(one.write):
-                rest.append(one)
-            else:
+        while self._waiting:
+            one = self._waiting[0]
+            if not one.outcome.done():
+                # After one that does not fit, the others wait, too: a large write must get its turn.
+                if not batch.has_room(one) or not batch.is_independent(one.write):
+                    break
                 batch.add(one)
-        self._waiting = rest
+            self._waiting.popleft()
         return batch.writes
 
     async def _send(self, batch: Sequence[_Waiting]) -> None:

@@ -5,7 +5,7 @@ Starts change rarely: when a topic is assigned for the first time, and when an a
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Final
 
@@ -23,6 +23,7 @@ from kafscale.tasks.owner import TaskOwner
 logger = logging.getLogger(__name__)
 
 _RETRY_DELAY_SEC: Final = 0.5
+_CHANGES_AT_ONCE: Final = 500
 
 StartListener = Callable[[SharePartitionId], None]
 """Called after the start of a partition was set, altered or deleted."""
@@ -42,6 +43,7 @@ class ShareStarts:
         self._store = store
         self._retry_delay_sec = retry_delay_sec
         self._by_group: dict[str, dict[SharePartitionId, Watched[ShareStartRecord]]] = {}
+        self._partitions: dict[str, SharePartitionId] = {}
         self._unreadable = UnreadableRecords()
         self._listeners: Listeners[StartListener] = Listeners(failures)
         self._shown = asyncio.Event()
@@ -80,19 +82,29 @@ class ShareStarts:
 
     def apply(self, event: Snapshot | Changes) -> None:
         """Take in what the store shows. Listeners are called for differences only, whichever way they are shown."""
+        for _ in self._steps(event):
+            pass
+
+    def _steps(self, event: Snapshot | Changes) -> Iterator[None]:
+        """Take it in, with a stop after every some, so that the event loop can turn."""
         if isinstance(event, Changes):
-            for change in event.puts_and_deletes:
-                self._apply(change)
-            return
-        present = {item.key for item in event.items}
-        self._unreadable.retain(keys.SHARE_STARTS, present)
-        known = [keys.share_start(one) for group in self._by_group.values() for one in group]
-        for key in known:
-            if key not in present:
-                self._apply(Delete(key))
-        for item in event.items:
-            self._apply(item)
-        self._shown.set()
+            changes: Sequence[KeyValue | Delete] = event.puts_and_deletes
+        else:
+            present = {item.key for item in event.items}
+            self._unreadable.retain(keys.SHARE_STARTS, present)
+            gone = [Delete(key) for key in self._partitions if key not in present]
+            changes = [*gone, *(item for item in event.items if not self._is_known(item))]
+        for number, change in enumerate(changes, 1):
+            self._apply(change)
+            if number % _CHANGES_AT_ONCE == 0:
+                yield
+        if isinstance(event, Snapshot):
+            self._shown.set()
+
+    def _is_known(self, item: KeyValue) -> bool:
+        partition = self._partitions.get(item.key)
+        known = None if partition is None else self.get(partition)
+        return known is not None and known.revision == item.mod_revision
 
     def _apply(self, change: KeyValue | Delete) -> None:
         try:
@@ -107,7 +119,9 @@ class ShareStarts:
         record = self._unreadable.read(change, decode_share_start)
         if record is None or isinstance(change, Delete):
             self._remove(partition)
+            self._partitions.pop(change.key, None)
         else:
+            self._partitions[change.key] = partition
             starts = self._by_group.setdefault(partition.group_id, {})
             starts[partition] = Watched(record, change.mod_revision)
         # By the revision, too: one that was deleted and set again may look the same, and is another.
@@ -124,7 +138,8 @@ class ShareStarts:
             try:
                 async with aclosing(self._store.watch(keys.SHARE_STARTS)) as events:
                     async for event in events:
-                        self.apply(event)
+                        for _ in self._steps(event):
+                            await asyncio.sleep(0)
             except StoreError as problem:
                 logger.warning(
                     "watch of the starts of share groups broke, beginning it again",

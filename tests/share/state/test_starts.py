@@ -90,6 +90,21 @@ class BreakingStore(MemoryStore):
                 raise StoreUnavailableError("broken")
 
 
+async def test_many_starts_do_not_hold_up_the_event_loop() -> None:
+    store = MemoryStore()
+    await initialized(store, *(partition(index) for index in range(1200)))
+    starts = ShareStarts(store, ItemFailures(BackgroundWork.VIEW))
+    seen = set()
+    starts.start()
+    async with asyncio.timeout(PATIENCE_SEC):
+        while len(starts) < 1200:
+            await asyncio.sleep(0)
+            seen.add(len(starts))
+        await starts.shown()
+    assert {500, 1000} <= seen
+    await starts.close()
+
+
 async def test_a_watch_that_breaks_is_begun_again() -> None:
     store = BreakingStore()
     starts = ShareStarts(store, ItemFailures(BackgroundWork.VIEW), retry_delay_sec=0)
