@@ -110,11 +110,11 @@ class LedSharePartition:
         else:
             self._set_timer()
 
-    async def release(self, member_id: str, *, was_delivered: bool) -> None:
+    async def release(self, member_id: str) -> None:
         """Take back what the member has; returns once it is durable."""
         self._check()
         before = self.machine.version
-        release_member(self.machine, member_id, was_delivered=was_delivered)
+        release_member(self.machine, member_id)
         if self.machine.version != before:
             await self._durable()
 

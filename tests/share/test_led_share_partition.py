@@ -131,9 +131,9 @@ async def test_released_records_are_announced(opened: Callable[..., Setting]) ->
     at.led.listen(waiter)
     at.led.listen(forgotten)
     at.led.forget(forgotten)
-    await at.led.release("a", was_delivered=False)
+    await at.led.release("a")
     assert (waiter.notices, forgotten.notices) == (1, 0)
-    await at.led.release("a", was_delivered=False)
+    await at.led.release("a")
     assert len(at.writer.written) == 1, "nothing was left to release"
     at.led.stop()
 

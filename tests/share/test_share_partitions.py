@@ -1,4 +1,4 @@
-"""The share partitions of a broker, over a real store: opened once, gone on with, given up when they are another's."""
+"""The share partitions of a broker, over a real store: opened once, gone on with, given up when another leads."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -13,22 +13,14 @@ def end_locks(partition: SharePartition, now_ms: int) -> None:
     _give_back(partition, [available_again(run, partition) for run in late])
 
 
-def release_member(partition: SharePartition, member_id: str, *, was_delivered: bool) -> None:
-    """Take back all that the member has.
+def release_member(partition: SharePartition, member_id: str) -> None:
+    """Take back all that the member has: its share session was closed, or its connection has ended.
 
-    `was_delivered`: False if the member has closed its session, and so says that what it has not acknowledged never
-    reached the application. Then this delivery does not count, as in Kafka. Of a member that has vanished that is not
-    known: a record that kills its consumer must reach the delivery limit.
+    The delivery counts, as in Kafka: a record that kills its consumer must reach the delivery limit.
     """
     own = [run for run in partition.runs if run.state is RecordState.ACQUIRED and run.member_id == member_id]
     partition.counts.released += sum(map(len, own))
-    if was_delivered:
-        _give_back(partition, [available_again(run, partition) for run in own])
-    else:
-        _give_back(
-            partition,
-            [Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count - 1) for run in own],
-        )
+    _give_back(partition, [available_again(run, partition) for run in own])
 
 
 def _give_back(partition: SharePartition, runs: list[Run]) -> None:

@@ -74,13 +74,10 @@ class OffsetModel:
             case AcknowledgeType.REJECT | AcknowledgeType.GAP:
                 self.records[offset] = Record(ARCHIVED, record.count)
 
-    def give_back(self, offset: int, *, was_delivered: bool = True) -> None:
+    def give_back(self, offset: int) -> None:
         """The record is available again, if it may be delivered once more."""
         count = self.records[offset].count
-        if not was_delivered:
-            self.records[offset] = Record(AVAILABLE, count - 1)
-        else:
-            self.records[offset] = Record(ARCHIVED if count >= self.most else AVAILABLE, count)
+        self.records[offset] = Record(ARCHIVED if count >= self.most else AVAILABLE, count)
 
     def late(self, now_ms: int) -> list[int]:
         """The offsets whose locks have ended."""

@@ -127,10 +127,10 @@ class Walk:
         self.model.advance()
 
     def release(self) -> None:
-        member, was_delivered = self.random.choice(MEMBERS), self.random.random() < 0.5
-        release_member(self.partition, member, was_delivered=was_delivered)
+        member = self.random.choice(MEMBERS)
+        release_member(self.partition, member)
         for offset in self.model.owned_by(member):
-            self.model.give_back(offset, was_delivered=was_delivered)
+            self.model.give_back(offset)
         self.model.advance()
 
     def store(self) -> None:

@@ -139,13 +139,13 @@ def test_what_is_finished_may_be_acknowledged_again() -> None:
     assert partition.counts.accepted == 10
 
 
-def test_only_a_closed_session_takes_a_delivery_back() -> None:
+def test_a_closed_session_gives_its_records_back_and_the_delivery_counts() -> None:
     partition = opened()
     take(partition)
-    release_member(partition, "a", was_delivered=False)
-    assert take(partition, most=1) == [Acquired(0, 9, 1)]
-    release_member(partition, "a", was_delivered=True)
-    assert take(partition, most=1)[0].delivery_count == 2
+    release_member(partition, "another")
+    assert partition.version == 0
+    release_member(partition, "a")
+    assert take(partition, "b", most=1) == [Acquired(0, 9, 2)]
 
 
 def test_the_limit_of_records_in_flight() -> None:
