@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kafscale.cluster.feature_updates import FeatureUpdates
 from kafscale.cluster.group_config_updates import GroupConfigUpdates
@@ -41,6 +41,9 @@ from kafscale.settings.broker import Settings
 from kafscale.tasks.owner import TaskOwner
 from kafscale.transactions.coordinator import TransactionCoordinator
 from kafscale.transactions.participation import Participation
+
+if TYPE_CHECKING:
+    from kafscale.serving.sharing.service import ShareService
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +87,7 @@ class Broker:
     participation: Participation
     groups: GroupCoordinator
     transactions: TransactionCoordinator
+    sharing: "ShareService"
     object_store_health: ObjectStoreHealth
     now_ms: Callable[[], int]
     started: TaskOwner

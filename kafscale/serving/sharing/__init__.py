@@ -1,0 +1,1 @@
+"""What ShareFetch and ShareAcknowledge do: sessions, acknowledgements, reads and waits (KIP-932)."""
