@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 
 from kafscale.broker.security import apply_quotas, open_sasl, open_tls, open_token_keys
+from kafscale.broker.sharing import SharingParts
 from kafscale.broker.stores import journal_place
 from kafscale.clocks import SYSTEM, Clocks
 from kafscale.cluster.feature_updates import FeatureUpdates
@@ -242,6 +243,7 @@ class ServingParts:
             clocks.steady_clock(),
             self.transactions.participation,
         )
+        self.sharing = SharingParts(metadata, view, self.logs, metrics, clocks.steady_ms)
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.started = TaskOwner()
         self.leader_changes = LeaderChanges(view, settings.broker_id)
@@ -328,6 +330,7 @@ class ServingParts:
             markers=self.log_parts.markers,
             groups=self.groups.coordinator,
             transactions=self.transactions.coordinator,
+            sharing=self.sharing.service,
             participation=self.transactions.participation,
             object_store_health=basics.object_store_health,
             now_ms=basics.clocks.now_ms,

@@ -145,6 +145,7 @@ class BrokerProcess:
             await serving.groups.start()
         with step("reading the transactions that it coordinates"):
             await serving.transactions.start()
+            serving.sharing.start()
         with step("announcing that it runs"):
             await registration.announce(BrokerState.RUNNING)
             await view.wait_until(lambda: view.broker(settings.broker_id) is not None)
@@ -231,6 +232,7 @@ class BrokerProcess:
         await basics.listener.finish_requests(FINISH_REQUESTS_SEC)
         await serving.groups.close()
         await serving.transactions.close()
+        await serving.sharing.close()
         drained = True
         try:
             async with asyncio.timeout_at(deadline):

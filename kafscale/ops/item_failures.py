@@ -36,6 +36,7 @@ class BackgroundWork(StrEnum):
     REMOVALS = "removals"
     RETENTION = "retention"
     SEALING = "sealing"
+    SHARE_STATES = "states of share groups"
     STORED_BYTES = "stored bytes of groups"
     TOPIC_DELETION = "topic deletion"
     TRANSACTIONS = "transactions"

@@ -110,6 +110,8 @@ class Connection(asyncio.BufferedProtocol):
         self.mute.close()
         self._replies.abandon()
         self._writer.close()
+        if self.software.when_ended is not None:
+            self.software.when_ended()
         self._kept.take()
 
     def get_buffer(self, sizehint: int) -> memoryview:

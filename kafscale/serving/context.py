@@ -94,11 +94,15 @@ class Broker:
     decoding: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ClientSoftware:
-    """The client of a connection, by ApiVersions. `has_codecs`: it reads batches in every codec."""
+    """The client of a connection, by ApiVersions. `has_codecs`: it reads batches in every codec.
+
+    `when_ended`: called when the connection has ended.
+    """
 
     has_codecs: bool = False
+    when_ended: Callable[[], None] | None = None
 
 
 class RequestContext(NamedTuple):

@@ -9,6 +9,7 @@ from kafscale.log.manager import LogManager
 from kafscale.log.partition import Partition
 from kafscale.metadata.keys import SharePartitionId
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.context import ClientSoftware
 from kafscale.serving.sharing.shared_log import PartitionLogOfLeader
 from kafscale.share.led_share_partition import LedSharePartition
 from kafscale.share.sessions import OPENS, SessionKey, SharedPartition, ShareSession, ShareSessions
@@ -44,9 +45,10 @@ class ShareService:
 
     # --- sessions
 
-    def session(self, key: SessionKey, epoch: int, connection: object) -> ShareSession:
+    def session(self, key: SessionKey, epoch: int, connection: ClientSoftware) -> ShareSession:
         """The session of a fetch. Raises `KafkaError` as `ShareSessions` does."""
         if epoch == OPENS:
+            connection.when_ended = lambda: self.connection_ended(connection)
             return self.sessions.open(key, connection)
         return self.sessions.go_on(key, epoch)
 
