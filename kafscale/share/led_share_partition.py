@@ -70,7 +70,7 @@ class LedSharePartition:
         self._listeners: dict[ShareListener, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
-        self._is_read = False
+        self._is_read = self._is_storing = False
         self._lost: KafkaError | None = None
 
     # --- reading
@@ -101,11 +101,13 @@ class LedSharePartition:
     # --- what members say
 
     async def acknowledge(self, member_id: str, batches: Sequence[AcknowledgedBatch]) -> None:
-        """Do what the member says; returns once it is durable. Raises `KafkaError` as the machine does."""
+        """Do what the member says; returns once it is durable. Raises `KafkaError` as the machine does.
+
+        Where nothing is left to do, because a record is finished, it may not be durable yet that it is.
+        """
         self._check()
-        before = self.machine.version
         acknowledge(self.machine, member_id, batches, self._now_ms())
-        if self.machine.version != before:
+        if self.machine.version != self._stored_version:
             await self._durable()
         else:
             self._set_timer()
@@ -179,7 +181,9 @@ class LedSharePartition:
     def _changed(self) -> None:
         """The durable state is another one, and records may be available."""
         self._set_timer()
-        if not self._tasks:
+        # Not by the task: it is there for a moment after its last look at the version.
+        if not self._is_storing:
+            self._is_storing = True
             self._tasks.spawn(self._store(), f"store {self._name}")
         self.notify()
 
@@ -193,6 +197,7 @@ class LedSharePartition:
                     done = self._awaited.popleft().done
                     if not done.done():
                         done.set_result(None)
+            self._is_storing = False
         except KafkaError as problem:
             fields = {"share_partition": self._name, "problem": quoted(str(problem), 500)}
             logger.info("a share partition is not led here any more", extra=fields)

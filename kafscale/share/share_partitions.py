@@ -158,7 +158,7 @@ class SharePartitions:
                 ErrorCode.COORDINATOR_NOT_AVAILABLE, "the metadata store does not answer"
             ) from problem
         except CorruptDataError as problem:
-            self._failures.report(f"{place.group_id[:200]} {log.topic}-{place.index}", problem)
+            self._failures.report(f"{place.group_id[:200]} {log.topic}-{place.partition}", problem)
             raise KafkaError(
                 ErrorCode.UNKNOWN_SERVER_ERROR, "the share group's state cannot be read"
             ) from problem
@@ -191,11 +191,14 @@ class SharePartitions:
         if log.led != claim:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, NOT_LEADER)
         machine = SharePartition.of(state, self._policy(place.group_id).limits)
-        name = f"{place.group_id[:200]} {log.topic}-{place.index}"
+        name = f"{place.group_id[:200]} {log.topic}-{place.partition}"
         led = LedSharePartition(name, machine, stored, self._now_ms, partial(self._lost, place))
         opened = self._opened[place] = _Opened(log, led, stored)
         log.listen(opened)
         led.log_starts_at(log.log_start_offset)
+        start = self._starts.get(place)
+        if start is not None and start.revision > stored.start_revision:
+            self._start_changed(place)  # Since it was read. A deletion shows itself at the first write.
         return led
 
     def _lost(self, place: SharePartitionId) -> None:

@@ -207,7 +207,7 @@ async def test_several_partitions_take_turns(at: Setting) -> None:
     await at.produce(10, 10)
     await at.produce(10, 10, partition=1)
     a = at.member()
-    seen = set()
+    seen: set[int] = set()
     answer = await a.fetch([0, 1], max_records=7)
     for _ in range(4):
         assert isinstance(answer, dict)

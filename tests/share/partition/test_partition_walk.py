@@ -28,7 +28,7 @@ class Walk:
         self.random = random.Random(seed)
         self.limits = ShareLimits(LOCK_MS, self.random.randrange(1, 5), self.random.randrange(1, 60))
         self.batches = list(self._log())
-        self.now_ms = 0
+        self.now_ms = self.log_start = 0
         start = self.random.randrange(3)
         self.partition = SharePartition.of(DurableState(start), self.limits)
         self.model = OffsetModel(start, LOCK_MS, self.limits.max_deliveries)
@@ -150,6 +150,7 @@ class Walk:
                 record.state = RecordState.AVAILABLE
                 record.count = min(record.count, self.limits.max_deliveries - 1)
         self.model.advance()
+        self._begin_at_log_start()
         self.store()
 
     def delete(self) -> None:
@@ -158,11 +159,15 @@ class Walk:
             return
         offset = self.model.start + self.random.randrange(8)
         self.batches = [one for one in self.batches if one.last >= offset]
-        self.partition.log_starts_at(offset)
-        for gone in range(self.model.start, offset):
+        self.log_start = offset
+        self._begin_at_log_start()
+
+    def _begin_at_log_start(self) -> None:
+        self.partition.log_starts_at(self.log_start)
+        for gone in range(self.model.start, self.log_start):
             self.model.records.pop(gone, None)
             self.model.finished[gone] = RecordState.ARCHIVED
-        self.model.start = offset
+        self.model.start = max(self.model.start, self.log_start)
         self.model.advance()
 
     def compact(self) -> None:
