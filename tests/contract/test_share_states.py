@@ -10,7 +10,7 @@ import pytest
 from kafscale.formats.share_state_record import decode_share_state
 from kafscale.metadata import keys
 from kafscale.metadata.keys import SharePartitionId
-from kafscale.metadata.store import MetadataStore
+from kafscale.metadata.store import MetadataStore, Put
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.share.state.opened import ShareLoadRefusal, ShareWriteResult
 from kafscale.share.state.operations import (
@@ -21,6 +21,7 @@ from kafscale.share.state.operations import (
     of_deleted_topics,
 )
 from kafscale.share.state.starts import ShareStarts
+from kafscale.share.state.stored_group import read_share_group
 from kafscale.share.state.writer import ShareStateWriter
 from tests.contract.metadata_backends import BACKENDS
 from tests.share.state.partitions import (
@@ -133,6 +134,29 @@ async def test_state_of_a_deleted_start_is_not_of_the_next(
     after = await opened(writer, one, led)
     assert after.state is None
     assert await writer.write(after, state(0)) is WRITTEN
+
+
+async def test_a_group_is_read_as_it_is(store: MetadataStore, writer: ShareStateWriter) -> None:
+    parts = [partition(index) for index in range(4)]
+    led = await elect(store, 0)
+    await initialized(store, *parts, partition(0, "other"))
+    assert await writer.write(await opened(writer, parts[0], led), state(5)) is WRITTEN
+    one = await opened(writer, parts[0], led)
+    await apply(store, alter({parts[1]: 7}, {parts[1]: one.start}, CHANGE).operations)
+    await apply(store, (Put(keys.share_start(parts[2]), b"\x00\x09"), Put(keys.share_state(parts[3]), b"")))
+    found = await read_share_group(store, GROUP)
+    assert set(found.starts) == {parts[0], parts[1], parts[3]}
+    assert found.states == {parts[0]: state(5)}
+    assert [found.start_offset(one) for one in parts] == [5, 7, None, -1]
+    assert set(found.unreadable) == {keys.share_start(parts[2]), keys.share_state(parts[3])}
+    await apply(store, alter({parts[0]: 3}, found.starts, CHANGE).operations)
+    found = await read_share_group(store, GROUP)
+    assert (found.states, found.start_offset(parts[0])) == ({}, 3)
+    for step in delete_all(found.start_keys, found.state_keys):
+        await apply(store, step)
+    found = await read_share_group(store, GROUP)
+    assert (found.start_keys, found.state_keys, found.starts) == ([], [], {})
+    assert len((await read_share_group(store, "other")).starts) == 1
 
 
 async def test_a_group_is_deleted_in_steps(store: MetadataStore, writer: ShareStateWriter) -> None:
