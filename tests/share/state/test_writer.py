@@ -15,6 +15,7 @@ from kafscale.share.state.opened import Led, OpenShareState, ShareLoadRefusal, S
 from kafscale.share.state.operations import alter
 from kafscale.share.state.writer import ShareStateWriter
 from tests.share.state.partitions import CHANGE, apply, elect, initialized, opened, partition, state
+from tests.support.faults import ERRORS, Fault, Fuse, FusedMetadataStore
 from tests.support.waiting import PATIENCE_SEC
 
 ONE = partition(0)
@@ -283,3 +284,26 @@ async def test_loads_and_reads_back_share_requests(store: ScriptedStore, writer:
     assert set(await asyncio.gather(*(writer.write(one, state(1)) for one in handles))) == {WRITTEN}
     assert store.script == []
     assert store.read - before <= 5
+
+
+@pytest.mark.parametrize("fault", ERRORS)
+async def test_any_call_may_fail_once(fault: Fault) -> None:
+    """Whichever it is: of a shared write, of the read after it, or of the next attempt."""
+    parts = [partition(index) for index in range(60)]
+    for at in range(1, 8):
+        inner = MemoryStore()
+        await initialized(inner, *parts)
+        led = [await elect(inner, index) for index in range(len(parts))]
+        fuse = Fuse(0, fault)
+        writer = ShareStateWriter(FusedMetadataStore(inner, fuse), retry_delay_sec=0)
+        handles = await asyncio.gather(*(opened(writer, one, led[one.partition]) for one in parts))
+        await elect(inner, 7, epoch=2)
+        fuse.blow_in(at)
+        for offset in (5, 6):
+            results = await asyncio.gather(*(writer.write(one, state(offset)) for one in handles))
+            assert [index for index, result in enumerate(results) if result is not WRITTEN] == [7]
+        assert fuse.blown.is_set()
+        stored = (await inner.range(keys.SHARE_STATES)).items
+        assert len(stored) == len(parts) - 1
+        assert {decode_share_state(item.key, item.value) for item in stored} == {state(6)}
+        await writer.close()
