@@ -138,6 +138,48 @@ FROM_SETTINGS: Final = (
         "The shortest session timeout that a member may ask for.",
     ),
     BrokerConfigRow(
+        "group.share.heartbeat.interval.ms",
+        "group_share_heartbeat_interval_ms",
+        _INT,
+        "How often members of share groups send heartbeats.",
+    ),
+    BrokerConfigRow(
+        "group.share.max.heartbeat.interval.ms",
+        "group_share_max_heartbeat_interval_ms",
+        _INT,
+        "The largest heartbeat interval that a share group may have.",
+    ),
+    BrokerConfigRow(
+        "group.share.max.session.timeout.ms",
+        "group_share_max_session_timeout_ms",
+        _INT,
+        "The longest session timeout that a share group may have.",
+    ),
+    BrokerConfigRow(
+        "group.share.max.size",
+        "group_share_max_size",
+        _INT,
+        "The most members that a share group may have.",
+    ),
+    BrokerConfigRow(
+        "group.share.min.heartbeat.interval.ms",
+        "group_share_min_heartbeat_interval_ms",
+        _INT,
+        "The least heartbeat interval that a share group may have.",
+    ),
+    BrokerConfigRow(
+        "group.share.min.session.timeout.ms",
+        "group_share_min_session_timeout_ms",
+        _INT,
+        "The shortest session timeout that a share group may have.",
+    ),
+    BrokerConfigRow(
+        "group.share.session.timeout.ms",
+        "group_share_session_timeout_ms",
+        _INT,
+        "How long a member of a share group may be silent before it is removed.",
+    ),
+    BrokerConfigRow(
         "listener.security.protocol.map",
         "listener_security_protocol_map",
         _STRING,

@@ -1,4 +1,4 @@
-"""Configs of groups (KIP-848): which there are, what is legal, and what is in effect for a group."""
+"""Configs of groups (KIP-848, KIP-932): which there are, what is legal, and what is in effect for a group."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,15 @@ from kafscale.settings.broker import Settings
 
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
+SHARE_HEARTBEAT_INTERVAL: Final = "share.heartbeat.interval.ms"
+SHARE_SESSION_TIMEOUT: Final = "share.session.timeout.ms"
 
 _KIND: Final = whole_number(ConfigType.INT, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """The configs in effect for a group of the consumer protocol."""
+    """The configs in effect for a group of the consumer protocol, or for a share group."""
 
     session_timeout_ms: int
     heartbeat_interval_ms: int
@@ -52,6 +54,20 @@ ROWS: Final = (
         high_setting="group_consumer_max_session_timeout_ms",
         documentation="How long a member may be silent before its partitions go to others.",
     ),
+    GroupConfigRow(
+        name=SHARE_HEARTBEAT_INTERVAL,
+        setting="group_share_heartbeat_interval_ms",
+        low_setting="group_share_min_heartbeat_interval_ms",
+        high_setting="group_share_max_heartbeat_interval_ms",
+        documentation="How often members of the share group send heartbeats.",
+    ),
+    GroupConfigRow(
+        name=SHARE_SESSION_TIMEOUT,
+        setting="group_share_session_timeout_ms",
+        low_setting="group_share_min_session_timeout_ms",
+        high_setting="group_share_max_session_timeout_ms",
+        documentation="How long a member of the share group may be silent before it is removed.",
+    ),
 )
 """Ascending by name."""
 
@@ -66,11 +82,18 @@ class GroupConfigs:
         self._settings = settings
 
     def get(self, group_id: str) -> GroupConfig:
-        """The configs that hold for the group now."""
+        """The configs that hold now for the group as a consumer group."""
+        return self._get(group_id, SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
+
+    def share(self, group_id: str) -> GroupConfig:
+        """The configs that hold now for the group as a share group."""
+        return self._get(group_id, SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL)
+
+    def _get(self, group_id: str, timeout: str, interval: str) -> GroupConfig:
         configs = self._view.group_configs.get(keys.group_configs(group_id)) or {}
         return GroupConfig(
-            session_timeout_ms=_in_effect(_ROWS_BY_NAME[SESSION_TIMEOUT], configs, self._settings),
-            heartbeat_interval_ms=_in_effect(_ROWS_BY_NAME[HEARTBEAT_INTERVAL], configs, self._settings),
+            session_timeout_ms=_in_effect(_ROWS_BY_NAME[timeout], configs, self._settings),
+            heartbeat_interval_ms=_in_effect(_ROWS_BY_NAME[interval], configs, self._settings),
         )
 
 
@@ -99,12 +122,14 @@ def check_group_configs(before: Mapping[str, str], after: Mapping[str, str], set
             raise _illegal(f"{name} must be greater than or equal to {_bound_name(row, 'min')} ({low})")
         if number > high:
             raise _illegal(f"{name} must be less than or equal to {_bound_name(row, 'max')} ({high})")
-    timeout_ms = _in_effect(_ROWS_BY_NAME[SESSION_TIMEOUT], after, settings)
-    interval_ms = _in_effect(_ROWS_BY_NAME[HEARTBEAT_INTERVAL], after, settings)
-    if timeout_ms <= interval_ms:
-        raise _illegal(
-            f"{SESSION_TIMEOUT} ({timeout_ms}) must be greater than {HEARTBEAT_INTERVAL} ({interval_ms})"
-        )
+    for timeout, interval in (
+        (SESSION_TIMEOUT, HEARTBEAT_INTERVAL),
+        (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL),
+    ):
+        timeout_ms = _in_effect(_ROWS_BY_NAME[timeout], after, settings)
+        interval_ms = _in_effect(_ROWS_BY_NAME[interval], after, settings)
+        if timeout_ms <= interval_ms:
+            raise _illegal(f"{timeout} ({timeout_ms}) must be greater than {interval} ({interval_ms})")
 
 
 def _bounds(row: GroupConfigRow, settings: Settings) -> tuple[int, int]:

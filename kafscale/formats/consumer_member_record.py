@@ -3,18 +3,27 @@
 Stored format: docs/format/consumer-group-records.md. All integers are big-endian; strings are Kafka's.
 """
 
-import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import Struct
 from typing import Final
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+from kafscale.formats.stored_assignment import (
+    COUNT,
+    MAX_TOPICS,
+    MIN_STRING_BYTES,
+    Assignment,
+    decode_assignment,
+    decode_count,
+    decode_names,
+    encode_assignment,
+    encode_names,
+)
 from kafscale.protocol.wire import (
     UNDERRUN_ERRORS,
     MalformedRequestError,
-    check_count,
     nullable_string,
     read_nullable_string,
     read_string,
@@ -26,21 +35,10 @@ VERSION: Final = 1
 MAX_MEMBER_BYTES: Final = 1024 * 1024
 """The largest record of a member that used the classic protocol: etcd takes requests of up to 1.5 MiB by default."""
 
-Assignment = Mapping[uuid.UUID, frozenset[int]]
-"""Partitions by topic id. No topic without partitions."""
-
-NO_PARTITIONS: Final[Assignment] = {}
-
 _VERSION = Struct(">H")
 _FIXED = Struct(">Biii")
-_COUNT = Struct(">i")
 _SIZED = Struct(">i")
-_TOPIC = Struct(">16si")
-_RUN = Struct(">ii")
-_MIN_STRING_BYTES = 2
-_MIN_PROTOCOL_BYTES = _MIN_STRING_BYTES + _SIZED.size
-_MAX_PARTITIONS = 1_000_000
-_MAX_TOPICS = 1_000_000
+_MIN_PROTOCOL_BYTES = MIN_STRING_BYTES + _SIZED.size
 _CLASSIC = 1
 
 
@@ -92,7 +90,6 @@ class ConsumerMember:
 
 def encode_consumer_member(member: ConsumerMember) -> bytes:
     """The stored bytes. The member's id is in the key."""
-    names = sorted(member.subscribed_topic_names)
     return b"".join(
         (
             _VERSION.pack(VERSION),
@@ -105,10 +102,9 @@ def encode_consumer_member(member: ConsumerMember) -> bytes:
             string(member.client_host),
             nullable_string(member.server_assignor),
             nullable_string(member.subscribed_topic_regex),
-            _COUNT.pack(len(names)),
-            *(string(name) for name in names),
-            *_encode_assignment(member.assigned),
-            *_encode_assignment(member.pending_revocation),
+            *encode_names(member.subscribed_topic_names),
+            *encode_assignment(member.assigned),
+            *encode_assignment(member.pending_revocation),
             *_encode_classic(member.classic),
         )
     )
@@ -117,32 +113,11 @@ def encode_consumer_member(member: ConsumerMember) -> bytes:
 def _encode_classic(classic: ClassicMembership | None) -> Iterator[bytes]:
     yield bytes([0 if classic is None else _CLASSIC])
     if classic is not None:
-        yield _COUNT.pack(classic.session_timeout_ms)
-        yield _COUNT.pack(len(classic.protocols))
+        yield COUNT.pack(classic.session_timeout_ms)
+        yield COUNT.pack(len(classic.protocols))
         for name, metadata in classic.protocols:
             yield string(name)
             yield _SIZED.pack(len(metadata)) + metadata
-
-
-def _encode_assignment(assignment: Assignment) -> Iterator[bytes]:
-    yield _COUNT.pack(len(assignment))
-    for topic_id in sorted(assignment):
-        runs = list(_runs(sorted(assignment[topic_id])))
-        yield _TOPIC.pack(topic_id.bytes, len(runs))
-        yield from (_RUN.pack(first, count) for first, count in runs)
-
-
-def _runs(ascending: Iterable[int]) -> Iterator[tuple[int, int]]:
-    first = count = 0
-    for number in ascending:
-        if count and number == first + count:
-            count += 1
-            continue
-        if count:
-            yield first, count
-        first, count = number, 1
-    if count:
-        yield first, count
 
 
 def decode_consumer_member(name: str, member_id: str, data: bytes) -> ConsumerMember:
@@ -172,9 +147,9 @@ def _decode(member_id: str, data: bytes) -> tuple[ConsumerMember, int]:
     client_host, position = read_string(data, position, "a client's host")
     server_assignor, position = read_nullable_string(data, position)
     regex, position = read_nullable_string(data, position)
-    names, position = _decode_names(data, position)
-    assigned, position = _decode_assignment(data, position)
-    pending_revocation, position = _decode_assignment(data, position)
+    names, position = decode_names(data, position)
+    assigned, position = decode_assignment(data, position)
+    pending_revocation, position = decode_assignment(data, position)
     classic, position = _decode_classic(data, position)
     member = ConsumerMember(
         member_id=member_id,
@@ -196,43 +171,6 @@ def _decode(member_id: str, data: bytes) -> tuple[ConsumerMember, int]:
     return member, position
 
 
-def _decode_count(data: bytes, position: int, smallest_bytes: int, most: int) -> tuple[int, int]:
-    (count,) = _COUNT.unpack_from(data, position)
-    position += _COUNT.size
-    check_count(count, smallest_bytes, data, position, most)
-    return count, position
-
-
-def _decode_names(data: bytes, position: int) -> tuple[frozenset[str], int]:
-    count, position = _decode_count(data, position, _MIN_STRING_BYTES, _MAX_TOPICS)
-    names = []
-    for _ in range(count):
-        topic, position = read_string(data, position, "a subscribed topic")
-        names.append(topic)
-    return frozenset(names), position
-
-
-def _decode_assignment(data: bytes, position: int) -> tuple[Assignment, int]:
-    count, position = _decode_count(data, position, _TOPIC.size, _MAX_TOPICS)
-    assignment: dict[uuid.UUID, frozenset[int]] = {}
-    total = 0
-    for _ in range(count):
-        topic_id, run_count = _TOPIC.unpack_from(data, position)
-        position += _TOPIC.size
-        check_count(run_count, _RUN.size, data, position, _MAX_PARTITIONS)
-        partitions: set[int] = set()
-        for first, length in _RUN.iter_unpack(data[position : position + run_count * _RUN.size]):
-            total += length
-            if first < 0 or length < 1 or total > _MAX_PARTITIONS:
-                raise MalformedRequestError(f"{length} partitions from {first} on")
-            partitions.update(range(first, first + length))
-        position += run_count * _RUN.size
-        if not partitions:
-            raise MalformedRequestError("a topic without partitions")
-        assignment[uuid.UUID(bytes=topic_id)] = frozenset(partitions)
-    return assignment, position
-
-
 def _decode_classic(data: bytes, position: int) -> tuple[ClassicMembership | None, int]:
     kind = data[position]
     position += 1
@@ -240,8 +178,8 @@ def _decode_classic(data: bytes, position: int) -> tuple[ClassicMembership | Non
         return None, position
     if kind != _CLASSIC:
         raise MalformedRequestError(f"kind {kind} of a member")
-    (session_timeout_ms,) = _COUNT.unpack_from(data, position)
-    count, position = _decode_count(data, position + _COUNT.size, _MIN_PROTOCOL_BYTES, _MAX_TOPICS)
+    (session_timeout_ms,) = COUNT.unpack_from(data, position)
+    count, position = decode_count(data, position + COUNT.size, _MIN_PROTOCOL_BYTES, MAX_TOPICS)
     protocols = []
     for _ in range(count):
         name, position = read_string(data, position, "a protocol's name")

@@ -37,6 +37,9 @@ from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shard_writer import fenced
 from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.coordinator import ShareGroups
+from kafscale.groups.share.requests import DescribedShareGroup, ShareHeartbeat, ShareHeartbeatAnswer
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from kafscale.groups.transactional_commits import Committer, TransactionalCommits
@@ -72,6 +75,7 @@ class GroupCoordinator:
         self._settings = settings
         self._now_ms = now_ms
         self.consumers = ConsumerGroups(shards, view, settings, now_ms)
+        self.shares = ShareGroups(shards, settings, now_ms)
         self._commits = OffsetCommits(shards, store, view, metrics, now_ms)
         self._transactional = TransactionalCommits(shards, store, participation, metrics, now_ms)
 
@@ -106,6 +110,8 @@ class GroupCoordinator:
         if running is not None and is_consumer and running.group.state is GroupState.EMPTY:
             # Any first member decides of which type an empty group is.
             self._shards.shard(group_id).replace_empty(running, by_consumer=False)
+        if running is not None and isinstance(running.group, ShareGroup):
+            return Joined(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id=member_id)
         if running is None and member_id != NO_MEMBER_ID:
             return Joined(error_code=ErrorCode.UNKNOWN_MEMBER_ID, member_id=member_id)
         text_bytes = long_text_bytes(
@@ -156,7 +162,7 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup):
             growth -= group.memory_bytes_of(member_id)
             self._shards.limits.check_record(totals.stored, self._shards.shard_count, growth)
-        else:
+        elif group is None or isinstance(group, Group):
             member = None if group is None else group.members.get(member_id)
             growth += GROUP_MEMORY_BYTES if member is None else -member.memory_bytes
         if growth > 0 and totals.memory_bytes + growth > settings.group_memory_bytes:
@@ -254,6 +260,14 @@ class GroupCoordinator:
         """ConsumerGroupDescribe. Raises GROUP_ID_NOT_FOUND."""
         return self.consumers.describe(group_id)
 
+    async def share_heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
+        """ShareGroupHeartbeat: see `ShareGroups.heartbeat`."""
+        return await self.shares.heartbeat(request)
+
+    def describe_share(self, group_id: str) -> DescribedShareGroup:
+        """ShareGroupDescribe. Raises GROUP_ID_NOT_FOUND."""
+        return self.shares.describe(group_id)
+
     # Offsets
 
     async def commit(
@@ -340,7 +354,10 @@ class GroupCoordinator:
 
     def _check_reader(self, running: RunningGroup | None, member_id: str | None, member_epoch: int) -> None:
         """A consumer group's member reads at its epoch only: what it had may be another's. Others always may."""
-        if running is None or not isinstance(running.group, ConsumerGroup) or member_id is None:
+        if running is None:
+            return
+        check_has_offsets(running.group)
+        if not isinstance(running.group, ConsumerGroup) or member_id is None:
             return
         error_code = epoch_error(running.group, member_id, member_epoch)
         if error_code is not ErrorCode.NONE:
@@ -353,6 +370,7 @@ class GroupCoordinator:
         check_named(group_id)
         running = self._shards.existing(group_id)
         group = running.group
+        check_has_offsets(group)
         subscribed: frozenset[str] | None = frozenset()
         if group.state is not GroupState.EMPTY:
             if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
@@ -376,12 +394,12 @@ class GroupCoordinator:
         return running.group if running is not None and isinstance(running.group, Group) else None
 
     def has(self, group_id: str) -> bool:
-        """True if there is a group of this id, of either type."""
+        """True if there is a group of this id, of any type."""
         running = self._shards.group(group_id)
         return running is not None and running.group.state is not GroupState.DEAD
 
     def any_group(self, group_id: str) -> AnyGroup | None:
-        """The group of either type, to read from, or None."""
+        """The group of any type, to read from, or None."""
         running = self._shards.group(group_id)
         return None if running is None else running.group
 
@@ -402,3 +420,11 @@ class GroupCoordinator:
         if error_code is ErrorCode.NONE:
             await self._shards.shard(group_id).delete_group(running)
         return error_code
+
+
+def check_has_offsets(group: AnyGroup) -> None:
+    """Raises `KafkaError` GROUP_ID_NOT_FOUND for a share group: where it reads is no committed offset."""
+    if isinstance(group, ShareGroup):
+        raise KafkaError(
+            ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group.group_id)} is not a consumer group."
+        )

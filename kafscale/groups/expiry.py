@@ -15,6 +15,7 @@ from kafscale.groups.offsets import TopicPartition, expires_at_ms, read_offsets,
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import subscribed_topics
 from kafscale.metadata import keys
@@ -82,6 +83,8 @@ class OffsetExpiry:
             for _, running in groups:
                 running.expiry_check_at_ms = 0
         for shard, running in groups:
+            if isinstance(running.group, ShareGroup):
+                continue  # It has no offsets, and stays until it is deleted, as in Kafka.
             if running.expiry_check_at_ms <= self._now_ms() and shard.has(running):
                 try:
                     await self._check_group(shard, running)

@@ -1,13 +1,13 @@
-"""Puts of a group's own record, of either type."""
+"""Puts of a group's own record, of any type."""
 
-from kafscale.formats.consumer_group_record import encode_consumer_group
 from kafscale.formats.group_record import (
     MAX_GROUP_RECORD_BYTES,
     GroupRecord,
     GroupRecordTooLargeError,
     encode_group_record,
 )
-from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.group import Group
+from kafscale.groups.modern.stored_group import encode_modern_group
 from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.stored_bytes import stored_size
 from kafscale.metadata import keys
@@ -41,8 +41,8 @@ def record_put(running: RunningGroup) -> list[Operation]:
     if running.in_store is InStore.YES:
         return []
     group = running.group
-    if isinstance(group, ConsumerGroup):
-        return [Put(keys.group(group.group_id), encode_consumer_group(group.record()))]
+    if not isinstance(group, Group):
+        return [Put(keys.group(group.group_id), encode_modern_group(group.record()))]
     # Without members: those that have joined are stored with the generation, once it has assignments.
     record = GroupRecord(
         generation=group.generation,

@@ -5,16 +5,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.consumer_group_record import decode_any_group
+from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
+from kafscale.formats.consumer_member_record import ConsumerMember
 from kafscale.formats.group_record import GroupRecord
+from kafscale.formats.share_group_record import ShareGroupRecord, decode_share_group, is_share_group
+from kafscale.formats.share_member_record import ShareMember
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup, ConsumerPolicy
-from kafscale.groups.consumer.stored_group import StoredMembers
 from kafscale.groups.group import Group, GroupPolicy
+from kafscale.groups.modern.stored_group import StoredMembers
+from kafscale.groups.share.share_group import ShareGroup, SharePolicy
 from kafscale.groups.stored_bytes import stored_size
 from kafscale.metadata import keys
 from kafscale.metadata.store import Snapshot
 from kafscale.protocol.quoting import quoted
+
+AnyRecord = GroupRecord | ConsumerGroupRecord | ShareGroupRecord
 
 logger = logging.getLogger(__name__)
 
@@ -25,6 +31,7 @@ class GroupPolicies:
 
     classic: GroupPolicy
     consumer: Callable[[str], ConsumerPolicy]
+    share: Callable[[str], SharePolicy]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +45,7 @@ class LoadedGroup:
 
 @dataclass(frozen=True, slots=True)
 class LoadedGroups:
-    """`unreadable`: groups that are not served. `leftover_members`: keys of members of no consumer group."""
+    """`unreadable`: groups that are not served. `leftover_members`: keys of members of no such group."""
 
     groups: list[LoadedGroup] = field(default_factory=list)
     unreadable: set[str] = field(default_factory=set)
@@ -54,7 +61,11 @@ def load_groups(
     for item in stored.items:
         group_id = keys.group_id(item.key)
         try:
-            record = decode_any_group(item.key, item.value)
+            record: AnyRecord = (
+                decode_share_group(item.key, item.value)
+                if is_share_group(item.value)
+                else decode_any_group(item.key, item.value)
+            )
         except CorruptDataError as problem:
             logger.error("a group cannot be served", extra={"problem": quoted(str(problem), 500)})
             loaded.unreadable.add(group_id)
@@ -65,8 +76,11 @@ def load_groups(
         member_bytes: dict[str, int] = {}
         if isinstance(record, GroupRecord):
             group = Group.of(group_id, policies.classic, record, now_ms)
+        elif isinstance(record, ShareGroupRecord):
+            sharing, member_bytes = members.take(group_id, ShareMember)
+            group = ShareGroup.of(group_id, policies.share(group_id), record, sharing, now_ms)
         else:
-            found, member_bytes = members.take(group_id)
+            found, member_bytes = members.take(group_id, ConsumerMember)
             group = ConsumerGroup.of(group_id, policies.consumer(group_id), record, found, now_ms)
         loaded.groups.append(LoadedGroup(group, stored_size(item.key, item.value), member_bytes))
     loaded.leftover_members.extend(members.left())
@@ -78,4 +92,7 @@ def empty_again(group: AnyGroup, policies: GroupPolicies, now_ms: int) -> AnyGro
     if isinstance(group, ConsumerGroup):
         policy = policies.consumer(group.group_id)
         return ConsumerGroup.of(group.group_id, policy, group.record(), (), now_ms)
+    if isinstance(group, ShareGroup):
+        share_policy = policies.share(group.group_id)
+        return ShareGroup.of(group.group_id, share_policy, group.record(), (), now_ms)
     return Group.of(group.group_id, policies.classic, group.record(), now_ms)

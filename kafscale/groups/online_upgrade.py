@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 from kafscale.errors import StoreError
 from kafscale.groups.consumer.consumer_group import ConsumerGroup, ConsumerPolicy
-from kafscale.groups.consumer.events import Topics
-from kafscale.groups.consumer.target_computation import existing_topics
 from kafscale.groups.group import Group
+from kafscale.groups.modern.events import Topics
+from kafscale.groups.modern.topics import existing_topics
 from kafscale.groups.upgrading import check_upgrade, partitions_topics, read_members, upgraded
 from kafscale.metadata.store import MetadataStore
 from kafscale.protocol.error_codes import ErrorCode, KafkaError

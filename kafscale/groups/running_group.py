@@ -2,20 +2,27 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from enum import Enum, auto
+from functools import partial
 from typing import Final, Protocol
 
 from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.any_group import AnyEvent, AnyGroup, apply
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import Assign, Downgraded, StoreChanges
-from kafscale.groups.consumer.events import Assigned, Loaded
-from kafscale.groups.consumer.settling import failure
+from kafscale.groups.consumer.effects import Downgraded
 from kafscale.groups.effects import Answer, Content, Decided, RebalanceCompleted, RebalanceStarted, Store
 from kafscale.groups.events import Commit, Heartbeat, Stored, StoreFailed, TimePassed
+from kafscale.groups.group import Group
 from kafscale.groups.line_window import LineWindow
+from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.effects import Assign, StoreChanges
+from kafscale.groups.modern.events import Assigned, Loaded
+from kafscale.groups.modern.settling import failure
 from kafscale.groups.shard_writer import WriteInDoubtError
+from kafscale.groups.share.effects import InitializeStarts
+from kafscale.groups.share.events import StartsInitialized
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.stored_bytes import StoredGroup
 from kafscale.groups.totals import NOT_COUNTED, Counted, GroupTotals
@@ -34,13 +41,16 @@ class GroupHome(Protocol):
         """Make the record of a classic group durable."""
 
     async def store_changes(self, running: "RunningGroup", changes: StoreChanges) -> None:
-        """Make the changes of a consumer group durable, however long it takes."""
+        """Make the changes of a consumer group, or a share group, durable, however long it takes."""
 
     async def store_downgraded(self, running: "RunningGroup", downgraded: Downgraded) -> None:
         """Make it durable that a consumer group is a classic group now, however long it takes."""
 
-    async def assign(self, running: "RunningGroup", group: ConsumerGroup) -> Assigned:
-        """Compute the target assignment of a consumer group."""
+    async def assign(self, running: "RunningGroup", group: ConsumerGroup | ShareGroup) -> Assigned:
+        """Compute the target assignment of the group."""
+
+    async def initialize_starts(self, group: ShareGroup, partitions: Assignment) -> StartsInitialized:
+        """Set the start of each of these partitions that has none."""
 
     def remove(self, running: "RunningGroup") -> None:
         """Remove a group that is not used any more."""
@@ -205,8 +215,11 @@ class RunningGroup:
                     self.replace(effect.group)
                     self._spawn_store(self._store_downgraded(effect))
                 case Assign():
-                    assert isinstance(self.group, ConsumerGroup)
-                    self._tasks.spawn(self._assign(self.group), f"assign {self.group.group_id}")
+                    self._spawn_answer("assign", partial(self._home.assign, self, self._modern_group()))
+                case InitializeStarts(partitions=partitions):
+                    group = self._modern_group()
+                    assert isinstance(group, ShareGroup)
+                    self._spawn_answer("starts", partial(self._home.initialize_starts, group, partitions))
                 case RebalanceStarted(reason=reason):
                     self._log(logging.INFO, "rebalance", reason=reason)
                 case RebalanceCompleted(duration_ms=duration_ms):
@@ -214,7 +227,7 @@ class RunningGroup:
                     self._log(logging.INFO, "stable", duration_ms=duration_ms)
         if self._stopped:
             return own
-        if isinstance(self.group, ConsumerGroup) or not isinstance(event, _SESSION_EVENTS):
+        if not isinstance(self.group, Group) or not isinstance(event, _SESSION_EVENTS):
             self._set_timer()
         if not isinstance(event, _SESSION_EVENTS):
             self._count()
@@ -227,10 +240,18 @@ class RunningGroup:
         if waiting is not None and not waiting.done():
             waiting.set_result(content)
 
-    async def _assign(self, group: ConsumerGroup) -> None:
+    def _modern_group(self) -> ConsumerGroup | ShareGroup:
+        assert not isinstance(self.group, Group)
+        return self.group
+
+    def _spawn_answer(self, name: str, work: Callable[[], Awaitable[AnyEvent]]) -> None:
+        self._tasks.spawn(self._answer_with(work, self.group), f"{name} {self.group.group_id}")
+
+    async def _answer_with(self, work: Callable[[], Awaitable[AnyEvent]], group: AnyGroup) -> None:
+        """Notify the group of the event that the work ends with."""
         while self.group is group:
             try:
-                assigned = await self._home.assign(self, group)
+                event = await work()
             except KafkaError as problem:
                 # Only a coordinator that was replaced gives up: the next one assigns.
                 self._log(logging.INFO, "no assignment", problem=quoted(str(problem), 500))
@@ -241,7 +262,7 @@ class RunningGroup:
                 await asyncio.sleep(_ASSIGN_AGAIN_SEC)
                 continue
             if self.group is group:
-                self.notify(assigned)
+                self.notify(event)
             return
 
     def _spawn_store(self, storing: Coroutine[None, None, None]) -> None:
@@ -338,6 +359,6 @@ class RunningGroup:
         group = self.group
         return {
             "group": quoted(group.group_id),
-            "generation": group.group_epoch if isinstance(group, ConsumerGroup) else group.generation,
+            "generation": group.generation if isinstance(group, Group) else group.group_epoch,
             "members": len(group.members),
         }

@@ -9,12 +9,12 @@ from kafscale.cluster.coordination import Coordination
 from kafscale.cluster.group_configs import GroupConfigs
 from kafscale.cluster.keeper import Keeper
 from kafscale.cluster.view import ClusterView
-from kafscale.groups.consumer.topic_changes import TopicChanges
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.lag import ConsumerLag, LogEndOffset
 from kafscale.groups.log_end_offsets import LogEndOffsets
 from kafscale.groups.marker_watch import MarkerWatch
+from kafscale.groups.modern.topic_changes import TopicChanges
 from kafscale.groups.participation import Participation
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards

@@ -8,26 +8,34 @@ from contextlib import contextmanager
 from typing import Final
 
 from kafscale.cluster.coordination import ClaimedShard
-from kafscale.errors import CorruptDataError
+from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.formats.group_record import GroupRecord
 from kafscale.formats.pending_offsets import decode_pending_offsets
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import Downgraded, StoreChanges
-from kafscale.groups.consumer.events import Assigned, Converted
-from kafscale.groups.consumer.stored_group import CONSUMER_GROUP_BYTES, count_members, operations_of
+from kafscale.groups.consumer.effects import Downgraded
+from kafscale.groups.consumer.events import Converted
 from kafscale.groups.consumer.target_computation import compute_target
 from kafscale.groups.events import Unload
 from kafscale.groups.group import Group
 from kafscale.groups.group_puts import encode_checked
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.loaded_groups import GroupPolicies, empty_again, load_groups
+from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.effects import StoreChanges
+from kafscale.groups.modern.events import Assigned
+from kafscale.groups.modern.stored_group import MODERN_GROUP_BYTES, count_members, operations_of
+from kafscale.groups.modern.topics import RETRY_SEC
 from kafscale.groups.offsets import TopicPartition, read_offsets
 from kafscale.groups.online_upgrade import consumer_group_of
 from kafscale.groups.pending import Change, ShardPending, reserved_bytes
 from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.shard_writer import ShardWriter, WriteFailedError, WriteInDoubtError
+from kafscale.groups.share.events import StartsInitialized
+from kafscale.groups.share.share_group import ShareGroup
+from kafscale.groups.share.starts import StoredStarts
+from kafscale.groups.share.target_computation import compute_share_target
 from kafscale.groups.stored_bytes import StoredGroup, stored_size
 from kafscale.groups.topic_condition import ConditionalPut
 from kafscale.groups.totals import GroupTotals
@@ -35,7 +43,7 @@ from kafscale.groups.upgrading import end_classic
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put, Snapshot
 from kafscale.ops.metrics import GroupMetrics
-from kafscale.protocol.error_codes import KafkaError
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.tasks.in_turns import in_turns
 from kafscale.tasks.owner import TaskOwner
@@ -49,7 +57,7 @@ _TRANSACTIONS_PER_TURN: Final = 16
 class GroupShard:
     """Groups by id. `on_fenced` is called when another broker coordinates the shard.
 
-    `check_record` raises `KafkaError` if a group's record may not grow by so many bytes.
+    `check_record` raises `KafkaError` if a group's record may not grow by so many bytes. `starts`: of share groups.
     """
 
     def __init__(
@@ -64,6 +72,7 @@ class GroupShard:
         metrics: GroupMetrics,
         lag: ConsumerLag | None,
         check_record: Callable[[int], None],
+        starts: StoredStarts | None = None,
     ) -> None:
         self.shard = claimed.shard
         self.claimed_revision = claimed.revision
@@ -79,6 +88,7 @@ class GroupShard:
         self._metrics = metrics
         self._lag = lag
         self._check_record = check_record
+        self._starts = starts
         self._ending: set[asyncio.Task[None]] = set()
         self._leftover_members: list[str] = []
         self._tasks = TaskOwner()
@@ -113,7 +123,7 @@ class GroupShard:
         group_id, member_id = keys.group_and_member(key)
         running = self.groups.get(group_id)
         group = None if running is None else running.group
-        return isinstance(group, ConsumerGroup) and member_id in group.members
+        return group is not None and not isinstance(group, Group) and member_id in group.members
 
     def _add_groups(self, stored: Snapshot, members: Snapshot) -> None:
         loaded = load_groups(stored, members, self._policies, self._now_ms())
@@ -181,6 +191,11 @@ class GroupShard:
         """Add a new, empty group of the consumer protocol."""
         return self._run(self._new_consumer(group_id), in_store=InStore.NO)
 
+    def create_share(self, group_id: str) -> RunningGroup:
+        """Add a new, empty share group."""
+        group = ShareGroup(group_id, self._policies.share(group_id), self._now_ms())
+        return self._run(group, in_store=InStore.NO)
+
     def _new_consumer(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._policies.consumer(group_id), self._now_ms())
 
@@ -238,6 +253,8 @@ class GroupShard:
         group_id = running.group.group_id
         try:
             await self.flush()  # Commits that were accepted while the group was alive.
+            if isinstance(running.group, ShareGroup):
+                await self._delete_starts(group_id)
             offsets = await read_offsets(self._store, group_id)
             deletions = [Delete(keys.group_offset(group_id, topic, index)) for topic, index in offsets]
             dropped = [Delete(keys.pending_offsets(*one)) for one in self.pending.transactions_of(group_id)]
@@ -249,6 +266,14 @@ class GroupShard:
         self.pending.remove_group(group_id)
         self._remove_lag(running)
         self.remove(running)
+
+    async def _delete_starts(self, group_id: str) -> None:
+        if self._starts is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker serves no share groups")
+        try:
+            await self._starts.delete(group_id, self.write)
+        except StoreError as problem:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
 
     async def write(self, operations: Sequence[Operation | ConditionalPut]) -> None:
         """Make the operations durable, in the order of the calls. Raises `WriteFailedError` (`ShardWriter.write`)."""
@@ -351,15 +376,32 @@ class GroupShard:
         operations = operations_of(running.group.group_id, changes)
         if self.has(running):
             members_bytes = count_members(running.member_bytes, operations)
-            running.stored.set_record(CONSUMER_GROUP_BYTES + members_bytes)
+            running.stored.set_record(MODERN_GROUP_BYTES + members_bytes)
         await self.write_patiently(operations)
 
-    async def assign(self, running: RunningGroup, group: ConsumerGroup) -> Assigned:
+    async def assign(self, running: RunningGroup, group: ConsumerGroup | ShareGroup) -> Assigned:
         """See `GroupHome`."""
         began = time.perf_counter()
-        assigned = await compute_target(self._store, group, self._now_ms)
+        if isinstance(group, ShareGroup):
+            assigned = await compute_share_target(self._store, group, self._now_ms)
+        else:
+            assigned = await compute_target(self._store, group, self._now_ms)
         self._metrics.assignment_duration.observe(time.perf_counter() - began)
         return assigned
+
+    async def initialize_starts(self, group: ShareGroup, partitions: Assignment) -> StartsInitialized:
+        """See `GroupHome`. Raises `KafkaError` NOT_COORDINATOR."""
+        if self._starts is None:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker serves no share groups")
+        while True:
+            try:
+                await self.flush()  # What is deleted, say, is not found any more then.
+                await self._starts.initialize(group.group_id, partitions, self.write_patiently)
+            except StoreError as problem:
+                logger.info("a start waits for the metadata store", extra={"problem": str(problem)})
+                await asyncio.sleep(RETRY_SEC)
+                continue
+            return StartsInitialized(now_ms=self._now_ms(), partitions=partitions)
 
     async def store_group(self, running: RunningGroup, record: GroupRecord) -> None:
         """See `GroupHome`."""

@@ -17,6 +17,8 @@ from kafscale.groups.lag_seeding import LagSeeding
 from kafscale.groups.loaded_groups import GroupPolicies
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
+from kafscale.groups.share.share_group import SharePolicy
+from kafscale.groups.share.starts import StoredStarts
 from kafscale.groups.states import GroupState
 from kafscale.groups.stored_counting import StoredCounting
 from kafscale.groups.stored_limits import StoredLimits
@@ -44,7 +46,8 @@ class GroupShards:
     """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back.
 
     `lag` receives what is committed and removed, and what was committed before. `on_lost` is called with each
-    shard that this broker coordinates no longer, without having resigned.
+    shard that this broker coordinates no longer, without having resigned. `share_starts`: None if this broker serves
+    no share groups.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class GroupShards:
         on_lost: Callable[[int], None] = lambda shard: None,
         failures: Counter[str] | None = None,
         group_configs: GroupConfigs | None = None,
+        share_starts: StoredStarts | None = None,
     ) -> None:
         self.totals = GroupTotals()
         self.limits = StoredLimits(
@@ -74,7 +78,9 @@ class GroupShards:
         self.policies = GroupPolicies(
             classic_policy,
             partial(_consumer_policy, settings, group_configs, classic_policy),
+            partial(_share_policy, settings, group_configs),
         )
+        self._share_starts = share_starts
         self._metrics = metrics
         self._now_ms = now_ms
         self._lag = lag
@@ -130,6 +136,7 @@ class GroupShards:
                 self._metrics,
                 self._lag,
                 self._check_record,
+                self._share_starts,
             )
             for one in claimed
         ]
@@ -302,4 +309,16 @@ def _consumer_policy(
         assignors=tuple(str(one) for one in settings.group_consumer_assignors),
         migration=settings.group_consumer_migration_policy,
         classic=classic,
+    )
+
+
+def _share_policy(settings: Settings, configs: GroupConfigs | None, group_id: str) -> SharePolicy:
+    """As `_consumer_policy`."""
+    own = None if configs is None else configs.share(group_id)
+    return SharePolicy(
+        session_timeout_ms=own.session_timeout_ms if own else settings.group_share_session_timeout_ms,
+        heartbeat_interval_ms=own.heartbeat_interval_ms
+        if own
+        else settings.group_share_heartbeat_interval_ms,
+        max_size=settings.group_share_max_size,
     )

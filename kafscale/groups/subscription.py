@@ -4,6 +4,7 @@ from typing import Final
 
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.protocol.wire import UNDERRUN_ERRORS, MalformedRequestError, check_count, read_string
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
@@ -21,6 +22,8 @@ def subscribed_topics(group: AnyGroup) -> frozenset[str] | None:
     """
     if isinstance(group, ConsumerGroup):
         return None if group.unresolved() else group.subscribed_topics()
+    if isinstance(group, ShareGroup):
+        return group.subscribed_topics()
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()

@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 from kafscale.formats.consumer_member_record import ConsumerMember
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.group import Member
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.stored_bytes import StoredTotals
 
-GROUP_TYPES: Final = ("classic", "consumer")
+GROUP_TYPES: Final = ("classic", "consumer", "share")
 """As ListGroups names them."""
 
 _REBALANCING: Final = frozenset(
@@ -85,6 +86,8 @@ class GroupTotals:
 
 
 def _is_overdue(group: AnyGroup, now_ms: int) -> bool:
+    if isinstance(group, ShareGroup):
+        return False  # No member waits for what others give up.
     since_ms = group.rebalance_since_ms
     if since_ms is None:
         return False

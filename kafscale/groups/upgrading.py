@@ -15,9 +15,7 @@ from kafscale.formats.consumer_member_record import (
     MemberState,
     encode_consumer_member,
 )
-from kafscale.groups.consumer.assignment import Assignment, TopicIdPartition, difference, partitions_of
 from kafscale.groups.consumer.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup, ConsumerPolicy
-from kafscale.groups.consumer.events import Topics
 from kafscale.groups.consumer_protocol import (
     MalformedProtocolError,
     Subscription,
@@ -27,6 +25,8 @@ from kafscale.groups.consumer_protocol import (
 )
 from kafscale.groups.effects import Answer, Joined, Synced
 from kafscale.groups.group import Group, Member
+from kafscale.groups.modern.assignment import Assignment, TopicIdPartition, difference, partitions_of
+from kafscale.groups.modern.events import Topics
 from kafscale.groups.rebalancing import enter
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode, KafkaError

@@ -6,8 +6,8 @@ v1: which protocol a member speaks (KIP-1099).
 import uuid
 from typing import TYPE_CHECKING, Final
 
-from kafscale.groups.consumer.assignment import Assignment
 from kafscale.groups.consumer.requests import DescribedConsumerGroup, DescribedConsumerMember
+from kafscale.groups.modern.assignment import Assignment
 from kafscale.groups.request_limits import check_named
 from kafscale.handlers.consumer_group_heartbeat import check_protocol
 from kafscale.protocol.acl_codes import Operation, ResourceType

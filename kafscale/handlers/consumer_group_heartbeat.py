@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 from kafscale.errors import StoreUnavailableError
 from kafscale.formats.features import CONSUMER_PROTOCOL_LEVEL, FINALIZE_GROUPS_COMMAND, GROUP_VERSION
-from kafscale.groups.consumer.assignment import Assignment
 from kafscale.groups.consumer.request_checks import check_member_id
 from kafscale.groups.consumer.requests import ConsumerHeartbeat
+from kafscale.groups.modern.assignment import Assignment
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_messages import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError

@@ -9,12 +9,14 @@ from itertools import islice
 from typing import Final
 
 from kafscale.cluster.view import ClusterView
-from kafscale.formats.consumer_member_record import Assignment, ConsumerMember, MemberState
+from kafscale.formats.consumer_member_record import ConsumerMember, MemberState
+from kafscale.formats.stored_assignment import Assignment
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE
 from kafscale.groups.group import Group
 from kafscale.groups.service import GroupService
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.log.manager import LogManager
 from kafscale.metadata import keys
@@ -165,6 +167,8 @@ def group_state(broker: ServingBroker, group_id: str, page: int) -> GroupSnapsho
     start = (page - 1) * ROWS_PER_PAGE
     if isinstance(group, ConsumerGroup):
         return _consumer_group(broker.view, group, start)
+    if isinstance(group, ShareGroup):
+        return _share_group(broker.view, group, start)
     return _classic_group(group, start)
 
 
@@ -203,6 +207,27 @@ def _consumer_group(view: ClusterView, group: ConsumerGroup, start: int) -> Grou
                 client_host=member.client_host,
                 assignment=_by_name(view, member.assigned),
                 progress=_progress(member),
+            )
+            for member in members
+        ),
+    )
+
+
+def _share_group(view: ClusterView, group: ShareGroup, start: int) -> GroupSnapshot:
+    members = islice(group.members.values(), start, start + ROWS_PER_PAGE)
+    return GroupSnapshot(
+        summary=_summary(group),
+        generation=group.group_epoch,
+        protocol_name=group.ASSIGNOR,
+        leader=None,
+        members=tuple(
+            MemberSnapshot(
+                member_id=member.member_id,
+                group_instance_id=None,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                assignment=_by_name(view, member.assigned),
+                progress=f"epoch {member.member_epoch}",
             )
             for member in members
         ),

@@ -6,6 +6,7 @@ from typing import Final
 
 from kafscale.groups.assignments import assigned_partitions
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.pages import units
 from kafscale.pages.figures import Figures, LagRow, LagTotal
@@ -172,8 +173,8 @@ def group_page(asked: Asked, figures: Figures, state: GroupSnapshot) -> list[Chi
 
 
 def _generation(state: GroupSnapshot) -> str:
-    if state.summary.group_type == ConsumerGroup.GROUP_TYPE:
-        return f"epoch {state.generation}, consumer protocol"
+    if state.summary.group_type in (ConsumerGroup.GROUP_TYPE, ShareGroup.GROUP_TYPE):
+        return f"epoch {state.generation}, {state.summary.group_type} protocol"
     return f"generation {state.generation}"
 
 

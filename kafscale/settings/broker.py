@@ -101,27 +101,16 @@ def _parse(row: SettingRow, text: str) -> Any:
         ) from None
 
 
-_CONSUMER_GROUP_LIMITS: Final = (
-    (
-        "group_consumer_min_session_timeout_ms",
-        "group_consumer_session_timeout_ms",
-        "a group's session timeout is not less",
-    ),
-    (
-        "group_consumer_session_timeout_ms",
-        "group_consumer_max_session_timeout_ms",
-        "a group's session timeout is not more",
-    ),
-    (
-        "group_consumer_min_heartbeat_interval_ms",
-        "group_consumer_heartbeat_interval_ms",
-        "a group's heartbeat interval is not less",
-    ),
-    (
-        "group_consumer_heartbeat_interval_ms",
-        "group_consumer_max_heartbeat_interval_ms",
-        "a group's heartbeat interval is not more",
-    ),
+_MODERN_PROTOCOLS: Final = ("consumer", "share")
+
+_GROUP_LIMITS: Final = tuple(
+    (f"group_{protocol}_{low}{name}", f"group_{protocol}_{high}{name}", f"a group's {meaning} is not {limit}")
+    for protocol in _MODERN_PROTOCOLS
+    for name, meaning in (
+        ("session_timeout_ms", "session timeout"),
+        ("heartbeat_interval_ms", "heartbeat interval"),
+    )
+    for low, high, limit in (("min_", "", "less"), ("", "max_", "more"))
 )
 
 
@@ -136,7 +125,7 @@ def _check_together(settings: Settings) -> None:
             "group_max_session_timeout_ms",
             "a member's session timeout lies between them",
         ),
-        *_CONSUMER_GROUP_LIMITS,
+        *_GROUP_LIMITS,
         (
             "group_offsets_max_bytes",
             "groups_stored_max_bytes",
@@ -152,7 +141,8 @@ def _check_together(settings: Settings) -> None:
                 f"{variable_of(small)}={low} is not legal: it must be at most {variable_of(large)}={high}, "
                 f"because {reason}"
             )
-    _check_consumer_groups(settings)
+    for protocol in _MODERN_PROTOCOLS:
+        _check_heartbeats(settings, protocol)
     _check_cluster(settings)
     _check_sasl(settings)
     _check_journal_bucket(settings)
@@ -164,16 +154,13 @@ def _check_together(settings: Settings) -> None:
             raise SettingError(f"{variable}={where} is not legal: it must differ from {other}={where}")
 
 
-def _check_consumer_groups(settings: Settings) -> None:
-    interval_ms, timeout_ms = (
-        settings.group_consumer_heartbeat_interval_ms,
-        settings.group_consumer_session_timeout_ms,
-    )
+def _check_heartbeats(settings: Settings, protocol: str) -> None:
+    interval, timeout = f"group_{protocol}_heartbeat_interval_ms", f"group_{protocol}_session_timeout_ms"
+    interval_ms, timeout_ms = getattr(settings, interval), getattr(settings, timeout)
     if interval_ms >= timeout_ms:
         raise SettingError(
-            f"{variable_of('group_consumer_heartbeat_interval_ms')}={interval_ms} is not legal: it must be less than "
-            f"{variable_of('group_consumer_session_timeout_ms')}={timeout_ms}, because a member that is alive sends "
-            "heartbeats meanwhile"
+            f"{variable_of(interval)}={interval_ms} is not legal: it must be less than "
+            f"{variable_of(timeout)}={timeout_ms}, because a member that is alive sends heartbeats meanwhile"
         )
 
 

@@ -119,6 +119,50 @@ class GroupSettings:
         "Which groups change their protocol with their members: `upgrade` from classic to consumer, `downgrade` "
         "back, both or none.",
     )
+    group_share_session_timeout_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "45000",
+        "How long a member of a share group may be silent before it is removed, unless its group has "
+        "`share.session.timeout.ms`.",
+    )
+    group_share_min_session_timeout_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_MIN_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "45000",
+        "The least `share.session.timeout.ms` that a group may have.",
+    )
+    group_share_max_session_timeout_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_MAX_SESSION_TIMEOUT_MS",
+        integer(1, INT32_MAX),
+        "60000",
+        "The largest `share.session.timeout.ms` that a group may have.",
+    )
+    group_share_heartbeat_interval_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_HEARTBEAT_INTERVAL_MS",
+        integer(1, INT32_MAX),
+        "5000",
+        "How often members of share groups send heartbeats, unless their group has "
+        "`share.heartbeat.interval.ms`.",
+    )
+    group_share_min_heartbeat_interval_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_MIN_HEARTBEAT_INTERVAL_MS",
+        integer(1, INT32_MAX),
+        "5000",
+        "The least `share.heartbeat.interval.ms` that a group may have.",
+    )
+    group_share_max_heartbeat_interval_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_MAX_HEARTBEAT_INTERVAL_MS",
+        integer(1, INT32_MAX),
+        "15000",
+        "The largest `share.heartbeat.interval.ms` that a group may have.",
+    )
+    group_share_max_size: int = setting(
+        "KAFSCALE_GROUP_SHARE_MAX_SIZE",
+        integer(1, 1000),
+        "200",
+        "The most members that a share group may have.",
+    )
     group_memory_bytes: int = setting(
         "KAFSCALE_GROUP_MEMORY_BYTES",
         size(MIB, INT64_MAX),

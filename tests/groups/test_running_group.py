@@ -9,13 +9,17 @@ import pytest
 
 from kafscale.formats.group_record import GroupRecord
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import Downgraded, StoreChanges
-from kafscale.groups.consumer.events import Assigned
+from kafscale.groups.consumer.effects import Downgraded
 from kafscale.groups.effects import Synced
 from kafscale.groups.events import Join, Protocol, Sync
 from kafscale.groups.group import Group, GroupPolicy
+from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.effects import StoreChanges
+from kafscale.groups.modern.events import Assigned
 from kafscale.groups.request_limits import MAX_PROTOCOLS
 from kafscale.groups.running_group import GroupHome, InStore, RunningGroup
+from kafscale.groups.share.events import StartsInitialized
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.totals import GroupTotals
 from kafscale.ops.metrics import Metrics
@@ -328,7 +332,10 @@ async def _sync_when_storing_raises(problem: Exception) -> tuple[Synced, Group]:
         async def store_downgraded(self, running: RunningGroup, downgraded: Downgraded) -> None:
             raise AssertionError("it is a classic group")
 
-        async def assign(self, running: RunningGroup, group: ConsumerGroup) -> Assigned:
+        async def assign(self, running: RunningGroup, group: ConsumerGroup | ShareGroup) -> Assigned:
+            raise AssertionError("it is a classic group")
+
+        async def initialize_starts(self, group: ShareGroup, partitions: Assignment) -> StartsInitialized:
             raise AssertionError("it is a classic group")
 
         def remove(self, running: RunningGroup) -> None:

@@ -5,9 +5,10 @@ import contextlib
 from dataclasses import dataclass, field
 
 from kafscale.formats.committed_offset import CommittedOffset
-from kafscale.groups.consumer.assignment import Assignment
-from kafscale.groups.consumer.events import JOINS, LEAVES, LEAVES_FOR_A_WHILE
+from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE
 from kafscale.groups.consumer.requests import ConsumerHeartbeat, HeartbeatAnswer
+from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.events import JOINS, LEAVES
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from tests.sim.group_cluster import GROUP, HEARTBEAT_SEC, REBALANCE_MS, SESSION_MS, TOPIC, TOPIC_ID, World
 

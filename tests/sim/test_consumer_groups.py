@@ -10,8 +10,8 @@ import pytest
 
 from kafscale.groups.consumer import heartbeats, machine, reconciling
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.events import Loaded
 from kafscale.groups.consumer.settling import Effects
+from kafscale.groups.modern.events import Loaded
 from kafscale.groups.shard_writer import ShardWriter
 from kafscale.metadata import keys
 from kafscale.metadata.store import Operation, TransactionResult

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Mapping
 
 from kafscale.groups.assignors.subscription import Subscription, sort_members, subscribers_by_topic
-from kafscale.groups.consumer.assignment import Assignment
+from kafscale.groups.modern.assignment import Assignment
 
 
 def assign(

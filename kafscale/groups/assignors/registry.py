@@ -7,7 +7,7 @@ from typing import Final
 
 from kafscale.groups.assignors import range_assignor, uniform_assignor
 from kafscale.groups.assignors.subscription import Subscription
-from kafscale.groups.consumer.assignment import Assignment
+from kafscale.groups.modern.assignment import Assignment
 
 Assignor = Callable[[Mapping[str, Subscription], Mapping[uuid.UUID, int]], dict[str, Assignment]]
 """Members by id, and the number of partitions of every subscribed topic; returns every member's partitions.

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 
-from kafscale.groups.consumer.assignment import Assignment
+from kafscale.groups.modern.assignment import Assignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from operator import itemgetter
 from kafscale.groups.assignors.claims import Claims, settle_claims
 from kafscale.groups.assignors.subscription import Subscription, is_homogeneous, sort_members, sort_topics
 from kafscale.groups.assignors.uniform_mixed import assign_mixed
-from kafscale.groups.consumer.assignment import Assignment, count
+from kafscale.groups.modern.assignment import Assignment, count
 
 
 def assign(

@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heapreplace
 
 from kafscale.groups.assignors.claims import Claims
 from kafscale.groups.assignors.subscription import Subscription, subscribers_by_topic
-from kafscale.groups.consumer.assignment import Assignment
+from kafscale.groups.modern.assignment import Assignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,11 @@ from kafscale.formats.consumer_member_record import (
     MemberState,
 )
 from kafscale.groups import machine
-from kafscale.groups.consumer.assignment import Assignment, union
 from kafscale.groups.consumer.consumer_group import CONSUMER_PROTOCOL_TYPE, AwaitedTarget, ConsumerGroup
 from kafscale.groups.consumer.downgrading import can_downgrade, classic_group, hand_over
 from kafscale.groups.consumer.heartbeats import static_member, take_over
 from kafscale.groups.consumer.reconciling import is_reconciled, reconcile
-from kafscale.groups.consumer.settling import Effects, ask_for_target, raise_epoch, settle
+from kafscale.groups.consumer.settling import Effects, raise_epoch, settle
 from kafscale.groups.consumer_protocol import (
     MalformedProtocolError,
     Subscription,
@@ -29,6 +28,8 @@ from kafscale.groups.consumer_protocol import (
 )
 from kafscale.groups.effects import Answer, Effect, Joined
 from kafscale.groups.events import NO_MEMBER_ID, Join
+from kafscale.groups.modern.assignment import Assignment, union
+from kafscale.groups.modern.settling import ask_for_target
 from kafscale.groups.rebalancing import prepare_rebalance
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 

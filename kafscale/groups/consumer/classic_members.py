@@ -5,13 +5,13 @@ from REBALANCE_IN_PROGRESS that it is to join again, and has its rebalance timeo
 """
 
 from kafscale.formats.consumer_member_record import ConsumerMember, MemberState
-from kafscale.groups.consumer.assignment import difference, partitions_of
 from kafscale.groups.consumer.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
 from kafscale.groups.consumer.downgrading import encoded, finish, members_removed
 from kafscale.groups.consumer.heartbeats import known_member, static_member
 from kafscale.groups.consumer.settling import Effects, settle
 from kafscale.groups.effects import Answer, Decided, Left, Synced
 from kafscale.groups.events import NO_MEMBER_ID, Heartbeat, Leave, LeavingMember, Sync
+from kafscale.groups.modern.assignment import difference, partitions_of
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 

@@ -2,28 +2,31 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from kafscale.formats.consumer_group_record import ConsumerGroupRecord
-from kafscale.formats.consumer_member_record import Assignment, ConsumerMember, MemberState
-from kafscale.groups.consumer.assignment import TopicIdPartition, partitions_of, union
-from kafscale.groups.consumer.events import ConsumerHeartbeatReceived, Topics
-from kafscale.groups.effects import Answer
+from kafscale.formats.consumer_member_record import ConsumerMember, MemberState
+from kafscale.formats.stored_assignment import Assignment
+from kafscale.groups.consumer.events import ConsumerHeartbeatReceived
 from kafscale.groups.events import Join
-from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, GroupPolicy, long_text_bytes
+from kafscale.groups.group import Group, GroupPolicy, long_text_bytes
+from kafscale.groups.modern.assignment import TopicIdPartition, partitions_of, union
+from kafscale.groups.modern.events import Topics
+from kafscale.groups.modern.modern_group import (
+    MEMBER_MEMORY_BYTES,
+    PARTITION_MEMORY_BYTES,
+    TOPIC_MEMORY_BYTES,
+    Changes,
+    ModernGroup,
+)
 from kafscale.groups.states import GroupState
 from kafscale.settings.groups import MigrationPolicy
 
 CONSUMER_PROTOCOL_TYPE: Final = "consumer"
 
-_MEMBER_MEMORY_BYTES: Final = 2048
-_TOPIC_MEMORY_BYTES: Final = 256
-_PARTITION_MEMORY_BYTES: Final = 128
 Counted = TypeVar("Counted", str, int)
-
-_NOTHING: Final[Assignment] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,45 +57,21 @@ class AwaitedTarget:
     told: Assignment
 
 
-@dataclass(slots=True)
-class Changes:
-    """The changes of the event that is being applied, for the store."""
-
-    members: set[str] = field(default_factory=set)
-    removed: set[str] = field(default_factory=set)
-    group: bool = False
-
-
-class ConsumerGroup:
+class ConsumerGroup(ModernGroup[ConsumerMember, ConsumerGroupRecord]):
     """One group of the consumer protocol. Only the actions behind machine.py change it; all other code reads it.
 
-    `target`: of the members, by id, for `assignment_epoch`. `topics`: those that it was computed with; None in a
-    group that was loaded and not yet compared with the topics of now. `newer_topics`: those that the broker's view
-    showed while a target was computed. `resolved`: the topics of each regular expression. `topic_names`: by id, those
+    `resolved`: the topics of each regular expression. `topic_names`: by id, those
     of `topics` and of all partitions that members have. `successor`: the classic group that it is about to become.
     """
 
     def __init__(self, group_id: str, policy: ConsumerPolicy, now_ms: int) -> None:
-        self.group_id = group_id
+        super().__init__(group_id, now_ms)
         self.policy = policy
-        self.is_dead = False
-        self.state_since_ms = now_ms
-        self.group_epoch = 0
-        self.assignment_epoch = 0
-        self.is_assigning = False
-        self.newer_topics: Topics | None = None
-        self.target: Mapping[str, Assignment] = {}
-        self.topics: Topics | None = None
         self.topic_names: dict[uuid.UUID, str] = {}
         self.resolved: dict[str, frozenset[str]] = {}
-        self.members: dict[str, ConsumerMember] = {}
         self.static_members: dict[str, str] = {}
-        self.sessions: dict[str, int] = {}
         self.rebalance_deadlines: dict[str, int] = {}
-        self.changes = Changes()
         self.awaited_targets: list[AwaitedTarget] = []
-        self.unstored_answers: dict[int, list[Answer]] = {}
-        self.last_store_id = 0
         self.rebalance_since_ms: int | None = None
         self.successor: Group | None = None
         self._owners: Counter[TopicIdPartition] = Counter()
@@ -104,8 +83,6 @@ class ConsumerGroup:
         self._stable_at: Counter[int] = Counter()
         self._classic_protocols: Counter[str] = Counter()
         self._classic_members = 0
-        self._earliest_deadline_ms: int | None = None
-        self._members_memory_bytes = 0
 
     @classmethod
     def of(
@@ -153,20 +130,10 @@ class ConsumerGroup:
         """As Kafka's tools print it."""
         return CONSUMER_PROTOCOL_TYPE
 
-    @property
-    def pending_members(self) -> Mapping[str, int]:
-        """Members of classic groups that have an id and have not joined: here are none."""
-        return {}
-
-    @property
-    def memory_bytes(self) -> int:
-        """The group's memory, roughly."""
-        return GROUP_MEMORY_BYTES + long_text_bytes(self.group_id) + self._members_memory_bytes
-
     def memory_bytes_of(self, member_id: str) -> int:
         """The part of the member, of this id, in `memory_bytes`; less than nothing for one that is to be added."""
         member = self.members.get(member_id)
-        return -_MEMBER_MEMORY_BYTES if member is None else _memory_bytes(member)
+        return -MEMBER_MEMORY_BYTES if member is None else _memory_bytes(member)
 
     def record(self) -> ConsumerGroupRecord:
         """The record to store."""
@@ -211,10 +178,6 @@ class ConsumerGroup:
         """True if a member has the partition, or has not given it up yet."""
         return partition in self._owners
 
-    def target_of(self, member_id: str) -> Assignment:
-        """The member's part of the target assignment."""
-        return self.target.get(member_id, _NOTHING)
-
     @property
     def has_only_classic_members(self) -> bool:
         """True if no member uses the consumer protocol."""
@@ -239,10 +202,6 @@ class ConsumerGroup:
     def session_timeout_ms(self, member: ConsumerMember) -> int:
         """How long the member may be silent."""
         return self.policy.session_timeout_ms if member.classic is None else member.classic.session_timeout_ms
-
-    def next_deadline_ms(self) -> int | None:
-        """When `TimePassed` is due; it may be earlier than any member's deadline."""
-        return None if self.is_dead else self._earliest_deadline_ms
 
     # Changes, for the actions
 
@@ -308,11 +267,6 @@ class ConsumerGroup:
             _add(self._classic_protocols, {name for name, _ in member.classic.protocols}, change)
         self._members_memory_bytes += change * _memory_bytes(member)
 
-    def set_session(self, member_id: str, at_ms: int) -> None:
-        """The member is removed at that time, unless it is heard of before."""
-        self.sessions[member_id] = at_ms
-        self._note_deadline(at_ms)
-
     def set_rebalance_deadline(self, member_id: str, at_ms: int | None) -> None:
         """The member is removed at that time, unless it has given up by then what it was asked to."""
         if at_ms is None:
@@ -320,10 +274,6 @@ class ConsumerGroup:
         else:
             self.rebalance_deadlines[member_id] = at_ms
             self._note_deadline(at_ms)
-
-    def _note_deadline(self, at_ms: int) -> None:
-        if self._earliest_deadline_ms is None or at_ms < self._earliest_deadline_ms:
-            self._earliest_deadline_ms = at_ms
 
     def find_deadline(self) -> None:
         """Find the earliest deadline of now: those that were noted may have been postponed."""
@@ -340,18 +290,13 @@ def _add(counts: Counter[Counted], names: Iterable[Counted], change: int) -> Non
 
 def _memory_bytes(member: ConsumerMember) -> int:
     texts = (member.member_id, member.instance_id, member.client_id, member.subscribed_topic_regex)
-    names = sum(_TOPIC_MEMORY_BYTES + len(name) for name in member.subscribed_topic_names)
+    names = sum(TOPIC_MEMORY_BYTES + len(name) for name in member.subscribed_topic_names)
     partitions = sum(len(one) for one in (*member.assigned.values(), *member.pending_revocation.values()))
     protocols = 0 if member.classic is None else sum(len(data) + 256 for _, data in member.classic.protocols)
     return (
-        _MEMBER_MEMORY_BYTES
+        MEMBER_MEMORY_BYTES
         + long_text_bytes(*texts)
         + names
-        + partitions * _PARTITION_MEMORY_BYTES
+        + partitions * PARTITION_MEMORY_BYTES
         + protocols
     )
-
-
-def topic_ids(topics: Topics, names: Iterable[str]) -> frozenset[uuid.UUID]:
-    """The ids of those of the topics that exist."""
-    return frozenset(topics[name].topic_id for name in names if name in topics)

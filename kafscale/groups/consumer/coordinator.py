@@ -1,14 +1,11 @@
 """Consumer groups (KIP-848) of the shards that this broker coordinates: heartbeats and descriptions."""
 
-import asyncio
 import uuid
 from collections.abc import Callable
-from typing import Final, cast
 
 from kafscale.cluster.view import ClusterView
-from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.events import JOINS, ConsumerHeartbeatReceived, RegexResolved
+from kafscale.groups.consumer.events import ConsumerHeartbeatReceived, RegexResolved
 from kafscale.groups.consumer.request_checks import check_heartbeat
 from kafscale.groups.consumer.requests import (
     ConsumerHeartbeat,
@@ -18,18 +15,18 @@ from kafscale.groups.consumer.requests import (
 )
 from kafscale.groups.consumer.topic_regex import TopicRegex, resolve
 from kafscale.groups.effects import Heartbeated
-from kafscale.groups.group import GROUP_MEMORY_BYTES, Group
+from kafscale.groups.group import Group
+from kafscale.groups.modern.admission import Admission
+from kafscale.groups.modern.events import JOINS
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.upgrading import check_room, check_upgrade
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import Settings
 from kafscale.tasks.thread_turns import ThreadTurns
-
-_MEMBER_BYTES: Final = 2048
-_NAME_BYTES: Final = 256
 
 
 class ConsumerGroups:
@@ -43,7 +40,7 @@ class ConsumerGroups:
     ) -> None:
         self._shards = shards
         self._view = view
-        self._settings = settings
+        self._admission = Admission(shards, settings)
         self._now_ms = now_ms
         self._turns = ThreadTurns()
 
@@ -67,7 +64,9 @@ class ConsumerGroups:
     async def _heartbeat(
         self, running: RunningGroup, request: ConsumerHeartbeat, compiled: TopicRegex | None
     ) -> HeartbeatAnswer:
-        self._check_memory(running.group, request)
+        self._admission.check_memory(
+            running.group, request.member_id, request.member_epoch, request.subscribed_topic_names
+        )
         if isinstance(running.group, Group):
             await self._upgrade(running, request)
         group = running.group
@@ -78,8 +77,6 @@ class ConsumerGroups:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the group was replaced meanwhile")
         group.policy = self._shards.policies.consumer(request.group_id)
         answer = await self._ask(running, request, resolved)
-        if answer.error_code is not ErrorCode.NONE:
-            raise KafkaError(answer.error_code, answer.message)
         goes_on = answer.member_epoch >= JOINS
         return HeartbeatAnswer(
             member_id=answer.member_id,
@@ -131,33 +128,21 @@ class ConsumerGroups:
             client_id=request.client_id,
             client_host=request.client_host,
         )
-        try:
-            async with asyncio.timeout(self._settings.offsets_commit_timeout_ms / 1000):
-                return cast(Heartbeated, await running.ask(event, reply_id))
-        except TimeoutError as late:
-            # What it changed is stored later, or was; the member asks again.
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, "the metadata store did not answer in time"
-            ) from late
+        return await self._admission.ask(running, event, reply_id)
 
     def _running(self, request: ConsumerHeartbeat) -> RunningGroup:
         """The group of the request; a new one for the first member."""
         group_id, joins = request.group_id, request.member_epoch == JOINS
         shard = self._shards.shard(group_id)
-        running = shard.groups.get(group_id)
-        if running is not None and running.group.state is GroupState.DEAD:
-            # Its deletion is not written yet: it would take the record of another of the same id with it.
-            raise KafkaError(
-                ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {quoted(group_id)} is being deleted"
-            )
+        running = self._admission.find(group_id)
         if running is None:
             if not joins:
                 raise _not_found(group_id, "not found")
-            self._shards.limits.check_new_group(self._shards.totals.stored, self._shards.shard_count)
+            self._admission.check_new_group()
             return shard.create_consumer(group_id)
         if isinstance(running.group, ConsumerGroup):
             return running
-        if not joins:
+        if not joins or isinstance(running.group, ShareGroup):
             raise _not_found(group_id, "is not a consumer group")
         if running.group.state is GroupState.EMPTY:
             shard.replace_empty(running, by_consumer=True)
@@ -182,22 +167,6 @@ class ConsumerGroups:
             shards.limits.check_record(shards.totals.stored, shards.shard_count, check_room(consumer))
 
         await shards.shard(request.group_id).upgrade(running, check)
-
-    def _check_memory(self, group: AnyGroup, request: ConsumerHeartbeat) -> None:
-        """Refuse a member, or a subscription, that needs more memory or room in the store than groups may have."""
-        names = request.subscribed_topic_names or ()
-        growth = sum(_NAME_BYTES + len(name) for name in names)
-        if request.member_id not in group.members:
-            growth += _MEMBER_BYTES + (0 if group.members else GROUP_MEMORY_BYTES)
-        if request.member_epoch < JOINS or not growth:
-            return
-        totals = self._shards.totals
-        if totals.memory_bytes + growth > self._settings.group_memory_bytes:
-            raise KafkaError(
-                ErrorCode.GROUP_MAX_SIZE_REACHED,
-                "the groups of this broker have all the memory that KAFSCALE_GROUP_MEMORY_BYTES allows",
-            )
-        self._shards.limits.check_record(totals.stored, self._shards.shard_count, growth)
 
     async def _matching(self, regex: TopicRegex, request: ConsumerHeartbeat) -> frozenset[str]:
         """The topics that the client may know of and that match."""

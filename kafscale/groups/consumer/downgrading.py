@@ -12,15 +12,16 @@ from kafscale.formats.group_record import (
     GroupRecordTooLargeError,
     encode_group_record,
 )
-from kafscale.groups.consumer.assignment import Assignment, union
 from kafscale.groups.consumer.consumer_group import CONSUMER_PROTOCOL_TYPE, ConsumerGroup
 from kafscale.groups.consumer.effects import Downgraded
 from kafscale.groups.consumer.events import ConsumerHeartbeatReceived
-from kafscale.groups.consumer.settling import Effects, ask_for_target, raise_epoch, settle
+from kafscale.groups.consumer.settling import Effects, raise_epoch, settle
 from kafscale.groups.consumer_protocol import MalformedProtocolError, decode_subscription, encode_assignment
 from kafscale.groups.effects import Answer, Effect, Heartbeated, Joined
 from kafscale.groups.events import Protocol
 from kafscale.groups.group import Group, Member
+from kafscale.groups.modern.assignment import Assignment, union
+from kafscale.groups.modern.settling import ask_for_target
 from kafscale.groups.rebalancing import prepare_rebalance
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode

@@ -1,27 +1,12 @@
 """The events of a consumer group that a classic group does not have. See `kafscale/groups/events.py`."""
 
-import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kafscale.groups.consumer.assignment import Assignment
 from kafscale.groups.effects import Answer
+from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.events import JOINS, ModernEvent
 
-LEAVES = -1
 LEAVES_FOR_A_WHILE = -2
-JOINS = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TopicIdAndCount:
-    """A topic as an assignment sees it."""
-
-    topic_id: uuid.UUID
-    partition_count: int
-
-
-Topics = Mapping[str, TopicIdAndCount]
-"""By name; only those that exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,31 +51,6 @@ class RegexResolved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicsChanged:
-    """Topics were created, deleted, or grew. `topics`: those of the group that exist."""
-
-    now_ms: int
-    topics: Topics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
-    """The target assignment of this group epoch, by member id. `topics`: those that it was computed with."""
-
-    now_ms: int
-    epoch: int
-    target: Mapping[str, Assignment]
-    topics: Topics
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """The group was read as the coordinator before has stored it."""
-
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
     """The group was a classic group with members until now. `answers`: to what waited there."""
 
@@ -98,4 +58,5 @@ class Converted:
     answers: tuple[Answer, ...]
 
 
-ConsumerEvent = ConsumerHeartbeatReceived | Loaded | Converted | RegexResolved | TopicsChanged | Assigned
+OnlyConsumerEvent = ConsumerHeartbeatReceived | Converted | RegexResolved
+ConsumerEvent = OnlyConsumerEvent | ModernEvent

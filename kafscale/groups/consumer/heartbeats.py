@@ -6,13 +6,15 @@ As Apache Kafka's GroupMetadataManager. The target assignment is computed elsewh
 from dataclasses import replace
 
 from kafscale.formats.consumer_member_record import ConsumerMember, MemberState
-from kafscale.groups.consumer.assignment import is_subset
 from kafscale.groups.consumer.consumer_group import AwaitedTarget, ConsumerGroup
 from kafscale.groups.consumer.downgrading import finish, members_removed
-from kafscale.groups.consumer.events import JOINS, LEAVES_FOR_A_WHILE, ConsumerHeartbeatReceived
+from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE, ConsumerHeartbeatReceived
 from kafscale.groups.consumer.reconciling import reconcile
-from kafscale.groups.consumer.settling import Effects, ask_for_target, raise_epoch, refusal_of, refuse, settle
+from kafscale.groups.consumer.settling import Effects, raise_epoch, refusal_of, settle
 from kafscale.groups.effects import Answer, Heartbeated
+from kafscale.groups.modern.assignment import is_subset
+from kafscale.groups.modern.events import JOINS
+from kafscale.groups.modern.settling import ask_for_target, refuse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 

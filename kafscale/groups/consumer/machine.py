@@ -21,25 +21,10 @@ from kafscale.groups.consumer import classic_members, dead_group
 from kafscale.groups.consumer.classic_joins import go_on_joining, join
 from kafscale.groups.consumer.consumer_group import AwaitedTarget, ConsumerGroup
 from kafscale.groups.consumer.downgrading import can_downgrade, classic_group, finish, members_removed
-from kafscale.groups.consumer.events import (
-    Assigned,
-    ConsumerEvent,
-    ConsumerHeartbeatReceived,
-    Converted,
-    Loaded,
-    RegexResolved,
-    TopicsChanged,
-)
+from kafscale.groups.consumer.events import ConsumerEvent, ConsumerHeartbeatReceived, Converted, RegexResolved
 from kafscale.groups.consumer.heartbeats import go_on, heartbeat
 from kafscale.groups.consumer.members import commit, remove
-from kafscale.groups.consumer.settling import (
-    Effects,
-    ask_for_target,
-    failure,
-    raise_epoch,
-    refusal_of,
-    settle,
-)
+from kafscale.groups.consumer.settling import Effects, raise_epoch, refusal_of, settle
 from kafscale.groups.effects import Answer
 from kafscale.groups.events import (
     Commit,
@@ -54,6 +39,8 @@ from kafscale.groups.events import (
     TimePassed,
     Unload,
 )
+from kafscale.groups.modern.events import Assigned, Loaded, TopicsChanged
+from kafscale.groups.modern.settling import ask_for_target, refuse_unstored, store_failed, stored
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -158,25 +145,14 @@ def time_passed(group: ConsumerGroup, event: TimePassed, out: Effects) -> None:
     finish(group, [], now_ms, out)
 
 
-def stored(group: ConsumerGroup, event: Stored, out: Effects) -> None:
-    """Answer what waited for this."""
-    out.extend(group.unstored_answers.pop(event.store_id, ()))
-
-
 def unload(group: ConsumerGroup, event: Unload, out: Effects) -> None:
     """Answer all that waits: clients look for the coordinator again."""
     refused = ErrorCode.NOT_COORDINATOR
     out.extend(refusal_of(one, refused) for one in group.awaited_targets)
     for answers in group.unstored_answers.values():
-        out.extend(Answer(answer.reply_id, failure(answer.content, refused)) for answer in answers)
+        refuse_unstored(answers, refused, out)
     group.awaited_targets, group.unstored_answers = [], {}
     group.is_dead = True
-
-
-def store_failed(group: ConsumerGroup, event: StoreFailed, out: Effects) -> None:
-    """This broker is fenced: `Unload` follows."""
-    for answer in group.unstored_answers.pop(event.store_id, ()):
-        out.append(Answer(answer.reply_id, failure(answer.content, event.error_code)))
 
 
 TABLE: Final[Mapping[type, Action]] = {

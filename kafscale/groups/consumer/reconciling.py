@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from kafscale.formats.consumer_member_record import ConsumerMember, MemberState
-from kafscale.groups.consumer.assignment import (
+from kafscale.groups.modern.assignment import (
     Assignment,
     TopicIdPartition,
     difference,

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kafscale.groups.consumer.assignment import Assignment
+from kafscale.groups.modern.assignment import Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kafscale.groups.assignors.registry import Assignor
 from kafscale.groups.assignors.subscription import Subscription
-from kafscale.groups.consumer.assignment import Assignment
+from kafscale.groups.modern.assignment import Assignment
 
 Members = dict[str, Subscription]
 Counts = dict[uuid.UUID, int]

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from kafscale.groups.assignors.subscription import Subscription
 from kafscale.groups.assignors.uniform_assignor import assign
-from kafscale.groups.consumer.assignment import Assignment, count, difference
+from kafscale.groups.modern.assignment import Assignment, count, difference
 from tests.groups.assignors.members import (
     GONE,
     T1,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.groups.assignors.uniform_assignor import assign
-from kafscale.groups.consumer.assignment import Assignment, count
+from kafscale.groups.modern.assignment import Assignment, count
 from tests.groups.assignors.members import (
     T1,
     T2,

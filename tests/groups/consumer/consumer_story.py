@@ -3,21 +3,17 @@
 import uuid
 from collections.abc import Mapping
 
+from kafscale.formats.consumer_member_record import ConsumerMember
 from kafscale.groups import any_group
 from kafscale.groups.assignors.registry import ASSIGNORS
 from kafscale.groups.assignors.subscription import Subscription
-from kafscale.groups.consumer.assignment import Assignment
-from kafscale.groups.consumer.consumer_group import ConsumerGroup, ConsumerPolicy, topic_ids
-from kafscale.groups.consumer.effects import Assign, StoreChanges
-from kafscale.groups.consumer.events import (
-    Assigned,
-    ConsumerHeartbeatReceived,
-    Loaded,
-    TopicIdAndCount,
-    Topics,
-)
+from kafscale.groups.consumer.consumer_group import ConsumerGroup, ConsumerPolicy
+from kafscale.groups.consumer.events import ConsumerHeartbeatReceived
 from kafscale.groups.effects import Answer, Content, Heartbeated
 from kafscale.groups.events import Stored, TimePassed
+from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.effects import Assign, StoreChanges
+from kafscale.groups.modern.events import Assigned, Loaded, TopicIdAndCount, Topics, topic_ids
 from kafscale.protocol.error_codes import ErrorCode
 
 SESSION_MS = 45_000
@@ -169,7 +165,12 @@ class ConsumerStory:
     def load(self) -> None:
         """Another coordinator goes on with what was stored."""
         group = self.group
-        members = {one.member_id: one for changes in self.stored for one in changes.members}
+        members = {
+            one.member_id: one
+            for changes in self.stored
+            for one in changes.members
+            if isinstance(one, ConsumerMember)
+        }
         gone = set(members) - set(group.members)
         self.group = ConsumerGroup.of(
             "group",

@@ -15,22 +15,17 @@ from kafscale.formats.consumer_member_record import ConsumerMember, MemberState,
 from kafscale.groups import any_group
 from kafscale.groups.assignors.registry import ASSIGNORS
 from kafscale.groups.assignors.subscription import Subscription
-from kafscale.groups.consumer import stored_group
-from kafscale.groups.consumer.assignment import Assignment, TopicIdPartition, partitions_of, union
-from kafscale.groups.consumer.consumer_group import ConsumerGroup, ConsumerPolicy, topic_ids
-from kafscale.groups.consumer.effects import Assign, StoreChanges
-from kafscale.groups.consumer.events import (
-    Assigned,
-    ConsumerHeartbeatReceived,
-    Loaded,
-    RegexResolved,
-    TopicIdAndCount,
-    TopicsChanged,
-)
+from kafscale.groups.consumer.consumer_group import ConsumerGroup, ConsumerPolicy
+from kafscale.groups.consumer.events import ConsumerHeartbeatReceived, RegexResolved
 from kafscale.groups.effects import Answer, Heartbeated
 from kafscale.groups.events import Remove, Stored, TimePassed, Unload
 from kafscale.groups.group import GroupPolicy
 from kafscale.groups.loaded_groups import GroupPolicies, load_groups
+from kafscale.groups.modern import stored_group
+from kafscale.groups.modern.assignment import Assignment, TopicIdPartition, partitions_of, union
+from kafscale.groups.modern.effects import Assign, StoreChanges
+from kafscale.groups.modern.events import Assigned, Loaded, TopicIdAndCount, TopicsChanged, topic_ids
+from kafscale.groups.share.share_group import SharePolicy
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, KeyValue, Operation, Put, Snapshot
@@ -42,7 +37,12 @@ SESSION_MS = 10_000
 POLICY = ConsumerPolicy(
     session_timeout_ms=SESSION_MS, heartbeat_interval_ms=1000, max_size=100, assignors=("uniform", "range")
 )
-POLICIES = GroupPolicies(GroupPolicy(initial_rebalance_delay_ms=0, max_size=100), lambda group_id: POLICY)
+SHARE_POLICY = SharePolicy(session_timeout_ms=SESSION_MS, heartbeat_interval_ms=1000, max_size=100)
+POLICIES = GroupPolicies(
+    GroupPolicy(initial_rebalance_delay_ms=0, max_size=100),
+    lambda group_id: POLICY,
+    lambda group_id: SHARE_POLICY,
+)
 
 TOPICS = ("a", "b", "c", "d")
 SUBSCRIPTIONS = (frozenset("a"), frozenset("ab"), frozenset("abc"), frozenset("d"))

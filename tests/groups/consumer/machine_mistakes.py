@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from kafscale.formats.consumer_member_record import ConsumerMember
-from kafscale.groups.consumer import heartbeats, machine, reconciling, settling, stored_group
-from kafscale.groups.consumer.assignment import partitions_of
+from kafscale.groups.consumer import heartbeats, machine, reconciling, settling
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.effects import StoreChanges
-from kafscale.groups.consumer.events import Assigned, Loaded, RegexResolved, TopicsChanged
+from kafscale.groups.consumer.events import RegexResolved
 from kafscale.groups.consumer.settling import Effects
 from kafscale.groups.effects import Answer
 from kafscale.groups.events import TimePassed, Unload
+from kafscale.groups.modern import stored_group
+from kafscale.groups.modern.assignment import partitions_of
+from kafscale.groups.modern.effects import StoreChanges
+from kafscale.groups.modern.events import Assigned, Loaded, TopicsChanged
 from kafscale.metadata.store import Delete, Operation
 
 Plant = Callable[[pytest.MonkeyPatch], None]

@@ -3,10 +3,10 @@
 import uuid
 from dataclasses import dataclass, field
 
-from kafscale.groups.consumer.assignment import Assignment
-from kafscale.groups.consumer.events import JOINS, LEAVES
 from kafscale.groups.consumer.requests import ConsumerHeartbeat
 from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.events import JOINS, LEAVES
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.coordination import GROUP, TOPIC, TOPIC_ID, committed
 

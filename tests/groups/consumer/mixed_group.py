@@ -3,7 +3,6 @@
 from uuid import UUID
 
 from kafscale.formats.topic_record import encode_topic_record
-from kafscale.groups.consumer.assignment import Assignment
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.requests import ConsumerHeartbeat, HeartbeatAnswer
 from kafscale.groups.consumer_protocol import (
@@ -14,6 +13,7 @@ from kafscale.groups.consumer_protocol import (
 )
 from kafscale.groups.effects import Joined, Synced
 from kafscale.groups.events import Protocol
+from kafscale.groups.modern.assignment import Assignment
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord

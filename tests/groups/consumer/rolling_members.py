@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from typing import ClassVar
 from uuid import UUID
 
-from kafscale.groups.consumer.assignment import Assignment
 from kafscale.groups.consumer.requests import ConsumerHeartbeat
 from kafscale.groups.consumer_protocol import (
     Subscription,
@@ -20,6 +19,7 @@ from kafscale.groups.consumer_protocol import (
 from kafscale.groups.coordinator import GroupCoordinator
 from kafscale.groups.effects import Joined
 from kafscale.groups.events import LeavingMember, Protocol
+from kafscale.groups.modern.assignment import Assignment
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 Place = tuple[str, int]

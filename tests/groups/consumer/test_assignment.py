@@ -5,7 +5,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafscale.groups.consumer.assignment import (
+from kafscale.groups.modern.assignment import (
     NO_PARTITIONS,
     Assignment,
     count,

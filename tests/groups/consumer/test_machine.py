@@ -3,7 +3,7 @@
 import pytest
 
 from kafscale.formats.consumer_member_record import MemberState
-from kafscale.groups.consumer.events import RegexResolved, TopicIdAndCount, TopicsChanged
+from kafscale.groups.consumer.events import RegexResolved
 from kafscale.groups.effects import Decided, Heartbeated, Joined, Left, Synced
 from kafscale.groups.events import (
     Commit,
@@ -17,6 +17,7 @@ from kafscale.groups.events import (
     Sync,
     Unload,
 )
+from kafscale.groups.modern.events import TopicIdAndCount, TopicsChanged
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.consumer.consumer_story import (

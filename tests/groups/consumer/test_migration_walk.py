@@ -16,10 +16,10 @@ import pytest
 from kafscale.formats.topic_record import encode_topic_record
 from kafscale.groups import shard
 from kafscale.groups.consumer import classic_joins, downgrading
-from kafscale.groups.consumer.effects import StoreChanges
-from kafscale.groups.consumer.stored_group import operations_of
 from kafscale.groups.consumer_protocol import encode_assignment
 from kafscale.groups.coordinator import GroupCoordinator
+from kafscale.groups.modern.effects import StoreChanges
+from kafscale.groups.modern.stored_group import operations_of
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import TopicRecord

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from kafscale.groups.consumer.request_checks import (
-    MAX_SUBSCRIBED_TOPICS,
     check_heartbeat,
     check_member_id,
 )
 from kafscale.groups.consumer.requests import ConsumerHeartbeat
+from kafscale.groups.modern.field_checks import MAX_SUBSCRIBED_TOPICS
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 ASSIGNORS = ("uniform", "range")

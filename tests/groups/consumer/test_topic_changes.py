@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from kafscale.groups.consumer.topic_changes import TopicChanges
+from kafscale.groups.modern.topic_changes import TopicChanges
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from tests.groups.consumer.member import ConsumerMember
 from tests.groups.coordination import GROUP, NEIGHBOUR, TOPIC, Brokers, now_ms, scenario

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kafscale.groups.consumer.assignment import union
+from kafscale.groups.modern.assignment import union
 from kafscale.metadata import keys
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings.groups import MigrationPolicy

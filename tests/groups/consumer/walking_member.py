@@ -7,14 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from kafscale.groups.consumer.assignment import Assignment, TopicIdPartition, partitions_of
-from kafscale.groups.consumer.events import (
-    JOINS,
-    LEAVES,
-    LEAVES_FOR_A_WHILE,
-    ConsumerHeartbeatReceived,
-)
+from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE, ConsumerHeartbeatReceived
 from kafscale.groups.effects import Heartbeated
+from kafscale.groups.modern.assignment import Assignment, TopicIdPartition, partitions_of
+from kafscale.groups.modern.events import JOINS, LEAVES
 from kafscale.protocol.error_codes import ErrorCode
 
 ANSWERED_WITHIN_MS = 5000

@@ -1,13 +1,15 @@
-"""Tells consumer groups that their topics were created, deleted, or grew, as this broker's view shows it."""
+"""Tells groups whose coordinator assigns that topics were created, deleted, or grew, as this broker's view shows it."""
 
 import asyncio
 from collections.abc import Callable, Iterable
 
 from kafscale.cluster.view import ClusterView
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
-from kafscale.groups.consumer.events import TopicsChanged
-from kafscale.groups.consumer.target_computation import topics_of_records
+from kafscale.groups.group import Group
+from kafscale.groups.modern.events import TopicsChanged
+from kafscale.groups.modern.topics import topics_of_records
 from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.metadata.model import TopicRecord
 from kafscale.ops.item_failures import ItemFailures
 from kafscale.protocol.quoting import quoted
@@ -51,7 +53,7 @@ class TopicChanges:
             came_or_went, self._came_or_went = self._came_or_went, False
             async for running in in_turns(list(self._groups())):
                 group = running.group
-                if not isinstance(group, ConsumerGroup) or not group.members:
+                if isinstance(group, Group) or not group.members:
                     continue
                 try:
                     self._tell_group(running, group, changed, came_or_went)
@@ -59,9 +61,9 @@ class TopicChanges:
                     self._failures.report(quoted(group.group_id), problem)
 
     def _tell_group(
-        self, running: RunningGroup, group: ConsumerGroup, changed: set[str], came_or_went: bool
+        self, running: RunningGroup, group: ConsumerGroup | ShareGroup, changed: set[str], came_or_went: bool
     ) -> None:
-        if came_or_went:
+        if came_or_went and isinstance(group, ConsumerGroup):
             group.regexes_are_stale()
         names = group.subscribed_topics()
         if names.isdisjoint(changed):

@@ -1,0 +1,119 @@
+"""Share groups (KIP-932) of the shards that this broker coordinates: heartbeats and descriptions."""
+
+from collections.abc import Callable
+
+from kafscale.groups.modern.admission import Admission
+from kafscale.groups.modern.events import JOINS
+from kafscale.groups.running_group import RunningGroup
+from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.events import ShareHeartbeatReceived
+from kafscale.groups.share.request_checks import check_share_heartbeat
+from kafscale.groups.share.requests import (
+    DescribedShareGroup,
+    DescribedShareMember,
+    ShareHeartbeat,
+    ShareHeartbeatAnswer,
+)
+from kafscale.groups.share.share_group import ShareGroup
+from kafscale.groups.states import GroupState
+from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.quoting import quoted
+from kafscale.settings.broker import Settings
+
+
+class ShareGroups:
+    """The coordinator's part for share groups.
+
+    Every method raises `KafkaError` NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID.
+    """
+
+    def __init__(self, shards: GroupShards, settings: Settings, now_ms: Callable[[], int]) -> None:
+        self._shards = shards
+        self._admission = Admission(shards, settings)
+        self._now_ms = now_ms
+
+    async def heartbeat(self, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
+        """ShareGroupHeartbeat: returns when all that the answer says is durable.
+
+        Raises what `check_share_heartbeat` does, GROUP_ID_NOT_FOUND, UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH,
+        GROUP_MAX_SIZE_REACHED, and COORDINATOR_NOT_AVAILABLE if the metadata store does not answer in time.
+        """
+        check_share_heartbeat(request)
+        running = self._running(request)
+        try:
+            return await self._heartbeat(running, request)
+        finally:
+            # Of a request that was refused nothing stays, not even the group that was made for it.
+            running.remove_if_unused()
+
+    async def _heartbeat(self, running: RunningGroup, request: ShareHeartbeat) -> ShareHeartbeatAnswer:
+        group, names = running.group, request.subscribed_topic_names
+        assert isinstance(group, ShareGroup)
+        self._admission.check_memory(group, request.member_id, request.member_epoch, names)
+        group.policy = self._shards.policies.share(request.group_id)
+        reply_id = running.next_reply_id()
+        event = ShareHeartbeatReceived(
+            now_ms=self._now_ms(),
+            reply_id=reply_id,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            rack_id=request.rack_id,
+            subscribed_topic_names=None if names is None else frozenset(names),
+            client_id=request.client_id,
+            client_host=request.client_host,
+        )
+        answer = await self._admission.ask(running, event, reply_id)
+        return ShareHeartbeatAnswer(
+            member_id=answer.member_id,
+            member_epoch=answer.member_epoch,
+            heartbeat_interval_ms=group.policy.heartbeat_interval_ms if answer.member_epoch >= JOINS else 0,
+            assignment=answer.assignment,
+        )
+
+    def _running(self, request: ShareHeartbeat) -> RunningGroup:
+        """The group of the request; a new one for the first member. An empty group of another type stays one."""
+        running = self._admission.find(request.group_id)
+        if running is None:
+            if request.member_epoch != JOINS:
+                raise _not_found(request.group_id)
+            self._admission.check_new_group()
+            return self._shards.shard(request.group_id).create_share(request.group_id)
+        _check_type(running)
+        return running
+
+    def describe(self, group_id: str) -> DescribedShareGroup:
+        """ShareGroupDescribe. Raises GROUP_ID_NOT_FOUND."""
+        running = self._shards.group(group_id)
+        if running is None or running.group.state is GroupState.DEAD:
+            raise _not_found(group_id)
+        group = _check_type(running)
+        return DescribedShareGroup(
+            group_id=group_id,
+            state=group.state.value,
+            group_epoch=group.group_epoch,
+            assignment_epoch=group.assignment_epoch,
+            assignor_name=group.ASSIGNOR,
+            members=tuple(
+                DescribedShareMember(
+                    member_id=member.member_id,
+                    rack_id=member.rack_id,
+                    member_epoch=member.member_epoch,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    subscribed_topic_names=member.subscribed_topic_names,
+                    assignment=member.assigned,
+                )
+                for member in group.members.values()
+            ),
+        )
+
+
+def _check_type(running: RunningGroup) -> ShareGroup:
+    group = running.group
+    if isinstance(group, ShareGroup):
+        return group
+    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group.group_id)} is not a share group.")
+
+
+def _not_found(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {quoted(group_id)} not found.")
