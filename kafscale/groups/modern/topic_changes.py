@@ -1,4 +1,4 @@
-"""Tells groups whose coordinator assigns that topics were created, deleted, or grew, as this broker's view shows it."""
+"""Tells groups whose partitions are assigned here that topics came, went, or grew, as this broker's view shows it."""
 
 import asyncio
 from collections.abc import Callable, Iterable
