@@ -32,6 +32,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
 from tests.groups.controlled_metadata import Metadata
+from tests.groups.starts_in_store import StartsInStore
 from tests.groups.transactions import PRODUCER_ID, OpenTransactions
 from tests.support.owners import end_leases
 from tests.support.virtual_time import run_virtually
@@ -109,6 +110,7 @@ class Coordinating:
             metrics,
             now_ms,
             on_lost=self.lost.append,
+            share_starts=StartsInStore(seen),
         )
         self.coordinator = GroupCoordinator(
             self.shards, seen, self.view, settings, metrics, now_ms, self.transactions
@@ -218,9 +220,9 @@ class Brokers:
         await broker.shards.claim(range(keys.GROUP_SHARD_COUNT))
         return broker
 
-    async def make_topic(self, topic: str, topic_id: UUID) -> None:
+    async def make_topic(self, topic: str, topic_id: UUID, partitions: int = 1000) -> None:
         """Make the topic, or another of the same name, as far as the store goes."""
-        record = TopicRecord(name=topic, topic_id=topic_id, partition_count=1000)
+        record = TopicRecord(name=topic, topic_id=topic_id, partition_count=partitions)
         await MemoryStore.transact(self.store, [], [Put(keys.topic(topic), encode_topic_record(record))])
 
     async def delete_topic(self, topic: str) -> None:
