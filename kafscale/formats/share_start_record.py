@@ -1,6 +1,6 @@
 """Where a share group begins to read a partition: stored bytes and value (KIP-932).
 
-Stored format: docs/format/share-group-records.md. The key says of which group and partition. All integers are
+Stored format: docs/format/share-partition-records.md. The key says of which group and partition. All integers are
 big-endian; strings are Kafka's.
 """
 

@@ -1,6 +1,6 @@
 """How far a share group has come in a partition: stored bytes and value (KIP-932).
 
-Stored format: docs/format/share-group-records.md. The key says of which group and partition. Fixed integers are
+Stored format: docs/format/share-partition-records.md. The key says of which group and partition. Fixed integers are
 big-endian; varints are those of record batches.
 """
 

@@ -1,17 +1,18 @@
 """Mistakes that the walk of a share group has to find."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
 
+from kafscale.groups.effects import Answer
 from kafscale.groups.modern.assignment import NO_PARTITIONS
 from kafscale.groups.modern.effects import StoreChanges
 from kafscale.groups.modern.events import Assigned, Loaded, TopicsChanged
 from kafscale.groups.share import heartbeats, machine, settling
 from kafscale.groups.share.events import StartsInitialized
 from kafscale.groups.share.settling import Effects
-from kafscale.groups.share.share_group import ShareGroup
+from kafscale.groups.share.share_group import AwaitedTarget, ShareGroup
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -19,8 +20,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def answers_before_it_stores(patch: pytest.MonkeyPatch) -> None:
     """Answers do not wait."""
 
-    def early(group: ShareGroup, answers: object, out: Effects) -> None:
-        out.extend(answers)  # type: ignore[call-overload]
+    def early(group: ShareGroup, answers: Iterable[Answer], out: Effects) -> None:
+        out.extend(answers)
         settling.settle(group, (), out)
 
     for module in (heartbeats, machine):
@@ -29,7 +30,7 @@ def answers_before_it_stores(patch: pytest.MonkeyPatch) -> None:
 
 def assigns_without_a_start(patch: pytest.MonkeyPatch) -> None:
     """A target is taken over as it comes."""
-    patch.setitem(machine.TABLE, Assigned, machine._take_over)  # type: ignore[arg-type]
+    patch.setitem(machine.TABLE, Assigned, machine._take_over)
 
 
 def remembers_starts_of_an_empty_group(patch: pytest.MonkeyPatch) -> None:
@@ -44,13 +45,13 @@ def believes_starts_that_were_forgotten(patch: pytest.MonkeyPatch) -> None:
         group.asked_starts = event.partitions
         machine.starts_initialized(group, event, out)
 
-    patch.setitem(machine.TABLE, StartsInitialized, believe)  # type: ignore[arg-type]
+    patch.setitem(machine.TABLE, StartsInitialized, believe)
 
 
 def says_nothing_to_who_lost_an_answer(patch: pytest.MonkeyPatch) -> None:
     """A member at its previous epoch is taken for one that knows all."""
 
-    def going_on(group: ShareGroup, awaited: heartbeats.AwaitedTarget) -> object:
+    def going_on(group: ShareGroup, awaited: AwaitedTarget) -> Answer:
         told = group.members[awaited.event.member_id].assigned if awaited.told is None else awaited.told
         return real(group, replace(awaited, told=told))
 
@@ -66,12 +67,12 @@ def forgets_topics_that_change_meanwhile(patch: pytest.MonkeyPatch) -> None:
         if not group.is_assigning:
             machine.topics_changed(group, event, out)
 
-    patch.setitem(machine.TABLE, TopicsChanged, deaf)  # type: ignore[arg-type]
+    patch.setitem(machine.TABLE, TopicsChanged, deaf)
 
 
 def does_not_compare_what_it_loads(patch: pytest.MonkeyPatch) -> None:
     """The topics may have changed since."""
-    patch.setitem(machine.TABLE, Loaded, lambda group, event, out: None)  # type: ignore[arg-type]
+    patch.setitem(machine.TABLE, Loaded, lambda group, event, out: None)
 
 
 def keeps_who_is_silent(patch: pytest.MonkeyPatch) -> None:
@@ -82,7 +83,7 @@ def keeps_who_is_silent(patch: pytest.MonkeyPatch) -> None:
 def tells_what_it_does_not_store(patch: pytest.MonkeyPatch) -> None:
     """A member's step towards the target."""
 
-    def unstored(group: ShareGroup, awaited: heartbeats.AwaitedTarget) -> object:
+    def unstored(group: ShareGroup, awaited: AwaitedTarget) -> Answer:
         answer = real(group, awaited)
         group.changes.members.clear()
         return answer
@@ -95,8 +96,8 @@ def tells_what_it_does_not_store(patch: pytest.MonkeyPatch) -> None:
 def leaves_its_own_record_out(patch: pytest.MonkeyPatch) -> None:
     """The group's own record is never written."""
 
-    def without(group: ShareGroup, answers: object, out: Effects) -> None:
-        real(group, answers, out)  # type: ignore[arg-type]
+    def without(group: ShareGroup, answers: Iterable[Answer], out: Effects) -> None:
+        real(group, answers, out)
         out[:] = [replace(one, record=None) if isinstance(one, StoreChanges) else one for one in out]
 
     real = settling.settle
@@ -110,7 +111,7 @@ def assigns_nothing(patch: pytest.MonkeyPatch) -> None:
     def asked(group: ShareGroup, event: Assigned, out: Effects) -> None:
         machine.assigned(group, replace(event, target=dict.fromkeys(event.target, NO_PARTITIONS)), out)
 
-    patch.setitem(machine.TABLE, Assigned, asked)  # type: ignore[arg-type]
+    patch.setitem(machine.TABLE, Assigned, asked)
 
 
 MISTAKES: list[Plant] = [
