@@ -28,6 +28,9 @@ GROUP_VERSION: Final = "group.version"
 Older releases cannot read what such groups store.
 """
 
+SHARE_VERSION: Final = "share.version"
+"""Kafka's feature (KIP-932): 0: no share groups, 1: share groups. Older releases cannot read what they store."""
+
 LEGACY_LEVEL: Final = 1
 """Of `SEGMENT_FORMAT` while it is not finalized: index version 1, segments up to 2^31-1 bytes."""
 
@@ -42,16 +45,21 @@ TRANSACTIONS_LEVEL: Final = 2
 CLASSIC_GROUPS: Final = 0
 CONSUMER_PROTOCOL_LEVEL: Final = 1
 
+NO_SHARE_GROUPS: Final = 0
+SHARE_GROUPS_LEVEL: Final = 1
+
 SUPPORTED: Final[Mapping[str, FeatureRange]] = {
     SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LARGE_SEGMENTS_LEVEL),
     TRANSACTION_VERSION: FeatureRange(NO_TRANSACTIONS, TRANSACTIONS_LEVEL),
     GROUP_VERSION: FeatureRange(CLASSIC_GROUPS, CONSUMER_PROTOCOL_LEVEL),
+    SHARE_VERSION: FeatureRange(NO_SHARE_GROUPS, SHARE_GROUPS_LEVEL),
 }
 """The levels that this program supports, by feature; a broker registers with them."""
 
 NEW_CLUSTER: Final[Mapping[str, int]] = {
     TRANSACTION_VERSION: TRANSACTIONS_LEVEL,
     GROUP_VERSION: CONSUMER_PROTOCOL_LEVEL,
+    SHARE_VERSION: SHARE_GROUPS_LEVEL,
 }
 """The levels that are finalized when a cluster begins."""
 
@@ -72,6 +80,11 @@ FINALIZE_GROUPS_COMMAND: Final = (
     f"--feature {GROUP_VERSION}={CONSUMER_PROTOCOL_LEVEL}"
 )
 """The command that an operator runs once for the consumer protocol in a cluster that an older release began."""
+
+FINALIZE_SHARE_GROUPS_COMMAND: Final = (
+    f"kafka-features.sh --bootstrap-server HOST:PORT upgrade --feature {SHARE_VERSION}={SHARE_GROUPS_LEVEL}"
+)
+"""The command that an operator runs once for share groups in a cluster that an older release began."""
 
 _BEFORE_FEATURES: Final[Mapping[str, FeatureRange]] = {
     SEGMENT_FORMAT: FeatureRange(LEGACY_LEVEL, LEGACY_LEVEL)

@@ -18,6 +18,7 @@ from kafscale.groups.modern.topic_changes import TopicChanges
 from kafscale.groups.participation import Participation
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.starts_in_store import StartsInStore
 from kafscale.groups.states import GroupState
 from kafscale.groups.totals import GROUP_TYPES
 from kafscale.metadata import keys
@@ -65,6 +66,7 @@ class GroupService:
             self._shard_changed,
             failures,
             GroupConfigs(view, settings),
+            StartsInStore(store, now_ms),
         )
         self._assignment = ShardAssignment(view, settings.broker_id)
         moves = _ShardMoves(self._shards)

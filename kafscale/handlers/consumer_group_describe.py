@@ -3,7 +3,6 @@
 v1: which protocol a member speaks (KIP-1099).
 """
 
-import uuid
 from typing import TYPE_CHECKING, Final
 
 from kafscale.groups.consumer.requests import DescribedConsumerGroup, DescribedConsumerMember
@@ -15,6 +14,7 @@ from kafscale.protocol.api_messages import ConsumerGroupDescribeRequest, Consume
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.authorization import check_access
 from kafscale.serving.authorized_operations import NOT_ASKED_FOR, group_operations
+from kafscale.serving.described_topics import MAY_NOT_DESCRIBE, DescribedTopics
 from kafscale.tasks.in_turns import Turns, in_turns
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ _Assignment = _Member.Assignment
 
 _CLASSIC_MEMBER, _CONSUMER_MEMBER = 0, 1
 _GROUPS_PER_TURN: Final = 8
-_MAY_NOT_DESCRIBE: Final = (
-    "The group has described topic(s) that the client is not authorized to describe."  # Kafka's words
-)
 
 
 async def handle(
@@ -52,11 +49,11 @@ async def _described(
         check_access(request, Operation.DESCRIBE, ResourceType.GROUP, group_id)
         check_named(group_id)
         group = broker.groups.describe_consumer(group_id)
-        names = _Names(broker, request)
+        names = DescribedTopics(broker, request)
         turns = Turns()
         members = [await _member(member, names, turns) for member in group.members]
         if names.hidden:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, _MAY_NOT_DESCRIBE)
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, MAY_NOT_DESCRIBE)
     except KafkaError as refusal:
         return _refused(refusal, group_id)
     operations = group_operations(request.access, group_id) if with_operations else NOT_ASKED_FOR
@@ -91,34 +88,7 @@ def _answer(group: DescribedConsumerGroup, members: list[_Member], operations: i
     )
 
 
-class _Names:
-    """The names of the topics that a group's members have, each looked up once.
-
-    A topic that is gone has none. `hidden`: one of them is a topic that the client may not describe.
-    """
-
-    def __init__(self, broker: "Broker", request: "RequestContext") -> None:
-        self.hidden = False
-        self._view = broker.view
-        self._access = request.access
-        self._known: dict[uuid.UUID, str | None] = {}
-
-    def of(self, topic_id: uuid.UUID) -> str | None:
-        """The name of the topic with this id."""
-        if topic_id not in self._known:
-            self._known[topic_id] = self._look_up(topic_id)
-        return self._known[topic_id]
-
-    def _look_up(self, topic_id: uuid.UUID) -> str | None:
-        topic = self._view.topic_by_id(topic_id)
-        if topic is None:
-            return None
-        if not self._access.allows(Operation.DESCRIBE, ResourceType.TOPIC, topic.name):
-            self.hidden = True
-        return topic.name
-
-
-async def _member(member: DescribedConsumerMember, names: _Names, turns: Turns) -> _Member:
+async def _member(member: DescribedConsumerMember, names: DescribedTopics, turns: Turns) -> _Member:
     return _Member(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -134,7 +104,7 @@ async def _member(member: DescribedConsumerMember, names: _Names, turns: Turns) 
     )
 
 
-async def _assignment(assignment: Assignment, names: _Names, turns: Turns) -> _Assignment:
+async def _assignment(assignment: Assignment, names: DescribedTopics, turns: Turns) -> _Assignment:
     topics = []
     for topic_id, partitions in assignment.items():
         name = names.of(topic_id)
