@@ -3,9 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from math import ceil
+from typing import Final
 
 from kafscale.share.partition.runs import RecordState, Run
-from kafscale.share.partition.share_partition import SharePartition, advance
+from kafscale.share.partition.share_partition import ShareLimits, SharePartition, advance
+
+_LEAST_SUSPICIOUS: Final = 2
+"""Deliveries after which a record is suspicious, where the limit is low."""
 
 
 class AcquireMode(Enum):
@@ -65,9 +70,11 @@ def acquire(
         offset = batch.last + 1
         if not batch.has_records:
             continue
-        part = _take(partition, wanted, batch, left, now_ms)
+        part, is_alone = _take(partition, wanted, batch, left, now_ms, may_be_alone=not acquired)
         left -= sum(run.last - run.first + 1 for run in part)
         _join(acquired, part, wanted.batch_size)
+        if is_alone:
+            break
     advance(partition)
     return acquired
 
@@ -97,28 +104,52 @@ def _append_finished(partition: SharePartition, first: int, last: int) -> None:
 
 
 def _take(
-    partition: SharePartition, wanted: Wanted, batch: LogBatch, left: int, now_ms: int
-) -> list[Acquired]:
-    """Acquire what is available of the batch."""
+    partition: SharePartition, wanted: Wanted, batch: LogBatch, left: int, now_ms: int, *, may_be_alone: bool
+) -> tuple[list[Acquired], bool]:
+    """Acquire what is available of the batch; True if the member is to have nothing else with it.
+
+    `may_be_alone`: the member has nothing yet.
+    """
     runs, limits = partition.runs, partition.limits
     most = left if wanted.mode is AcquireMode.RECORD_LIMIT else batch.last - batch.first + 1
     locked_until_ms = now_ms + limits.lock_duration_ms
     taken: list[Run] = []
+    is_alone = False
     for run in runs.within(batch.first, min(batch.last, partition.end_offset - 1)):
         if run.state is not RecordState.AVAILABLE or most <= 0:
             continue
-        last = min(run.last, run.first + most - 1)
+        together = _together(run, limits)
+        is_alone = together is not None
+        if is_alone and (taken or not may_be_alone):
+            break
+        last = min(run.last, run.first + min(most, together or most) - 1)
         most -= last - run.first + 1
         count = run.delivery_count + 1
         taken.append(Run(run.first, last, RecordState.ACQUIRED, count, wanted.member_id, locked_until_ms))
+        if is_alone:
+            break
     runs.replace(taken)
     first = max(batch.first, partition.end_offset)
     last = min(batch.last, first + _room(partition, wanted, batch, most) - 1)
-    if first == partition.end_offset and first <= last:
+    if not is_alone and first == partition.end_offset and first <= last:
         taken.append(Run(first, last, RecordState.ACQUIRED, 1, wanted.member_id, locked_until_ms))
         runs.append(taken[-1])
     partition.counts.acquired += sum(map(len, taken))
-    return [Acquired(run.first, run.last, run.delivery_count) for run in taken]
+    return [Acquired(run.first, run.last, run.delivery_count) for run in taken], is_alone
+
+
+def _together(run: Run, limits: ShareLimits) -> int | None:
+    """How many records of the run are given to a member together, and nothing else with them; None: all.
+
+    One of them may be a bad record that ends its consumer, and takes the deliveries of its neighbours with it. So,
+    as in Kafka 4.2, records that came back often are given in ever smaller parts, and for the last time one by one.
+    """
+    suspicious_from = max(_LEAST_SUSPICIOUS, ceil(limits.max_deliveries / 2))
+    if run.delivery_count < suspicious_from:
+        return None
+    if run.delivery_count + 1 >= limits.max_deliveries:
+        return 1
+    return max(1, len(run) >> (run.delivery_count - suspicious_from + 1))
 
 
 def _room(partition: SharePartition, wanted: Wanted, batch: LogBatch, most: int) -> int:

@@ -102,6 +102,35 @@ def test_after_its_deliveries_a_record_is_archived() -> None:
     assert partition.counts.archived == 1
 
 
+def test_a_bad_record_is_isolated_from_its_neighbours() -> None:
+    """Whoever has record 5 dies with all that it has; the others accept. Only the bad one is archived."""
+    partition, deaths = opened(), 0
+    while partition.start_offset < 10:
+        (acquired, *others) = take(partition, most=10)
+        if acquired.delivery_count > 3:
+            assert not others
+        if acquired.first <= 5 <= acquired.last:
+            release_member(partition, "a")
+            deaths += 1
+        else:
+            for one in (acquired, *others):
+                say(partition, one.first, one.last, ACCEPT)
+    assert deaths == 5
+    assert (partition.counts.archived, partition.counts.accepted) == (1, 9)
+
+
+def test_records_that_came_back_often_are_given_in_smaller_parts() -> None:
+    partition = opened()
+    sizes = []
+    for _ in range(3):
+        assert take(partition, most=10)[0].last == 9
+        release_member(partition, "a")
+    for _ in range(6):
+        (one,) = take(partition, most=10)
+        sizes.append((one.last - one.first + 1, one.delivery_count))
+    assert sizes == [(5, 4), (2, 4), (1, 4), (1, 4), (1, 4), (10, 1)]
+
+
 def test_a_lock_ends_and_a_renewed_one_later() -> None:
     partition = opened(lock_duration_ms=100)
     take(partition)
