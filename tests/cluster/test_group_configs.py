@@ -5,6 +5,7 @@ import pytest
 from kafscale.cluster.group_configs import (
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
+    SHARE_SESSION_TIMEOUT,
     GroupConfig,
     GroupConfigs,
     check_group_configs,
@@ -41,6 +42,16 @@ def test_configs_of_a_group_hold_for_it_alone() -> None:
     )
 
 
+def test_a_share_group_has_configs_of_its_own() -> None:
+    view = ClusterView("AAAAAAAAAAAAAAAAAAAAAA")
+    named = {SHARE_SESSION_TIMEOUT: "50000", HEARTBEAT_INTERVAL: "7000"}
+    item = KeyValue(key=keys.group_configs("g"), value=encode_group_configs(named), mod_revision=1)
+    view.apply(keys.GROUP_CONFIGS, Snapshot(items=(item,), revision=1))
+    configs = GroupConfigs(view, SETTINGS)
+    assert configs.share("g") == GroupConfig(session_timeout_ms=50_000, heartbeat_interval_ms=5_000)
+    assert configs.get("g") == GroupConfig(session_timeout_ms=45_000, heartbeat_interval_ms=7_000)
+
+
 @pytest.mark.parametrize(
     ("stored", "timeout_ms"), [("44999", 45_000), ("60001", 60_000), ("later", 45_000), ("-5", 45_000)]
 )
@@ -70,6 +81,10 @@ def test_legal_configs_pass(configs: dict[str, str], settings: Settings) -> None
             "group.consumer.min.session.timeout.ms (45000)",
         ),
         ({SESSION_TIMEOUT: "60001"}, "less than or equal to group.consumer.max.session.timeout.ms (60000)"),
+        (
+            {SHARE_SESSION_TIMEOUT: "60001"},
+            "share.session.timeout.ms must be less than or equal to group.share.max.session.timeout.ms (60000)",
+        ),
         ({HEARTBEAT_INTERVAL: "4999"}, "group.consumer.min.heartbeat.interval.ms (5000)"),
         ({HEARTBEAT_INTERVAL: "15001"}, "group.consumer.max.heartbeat.interval.ms (15000)"),
         ({HEARTBEAT_INTERVAL: "soon"}, "Invalid value soon for configuration consumer.heartbeat.interval.ms"),
