@@ -34,7 +34,7 @@ def assign(members: Members, partition_counts: Counts) -> dict[str, Assignment]:
 
 
 def _valid(member: Subscription, partition_counts: Counts) -> Assignment:
-    """What the member has and may keep."""
+    """The part of what the member has that it may keep."""
     return {
         topic_id: kept
         for topic_id, indexes in member.owned.items()

@@ -1,1 +1,1 @@
-"""What groups have in common whose coordinator assigns the partitions: consumer groups and share groups."""
+"""The common part of groups whose coordinator assigns the partitions: consumer groups and share groups."""

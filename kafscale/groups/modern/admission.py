@@ -1,4 +1,4 @@
-"""What the heartbeats of consumer groups and of share groups have in common on their way to the group's machine."""
+"""Heartbeats of consumer groups and of share groups, before and after the group's machine."""
 
 import asyncio
 from collections.abc import Collection

@@ -1,4 +1,4 @@
-"""What the data of consumer groups and of share groups have in common; their machines change it."""
+"""The data that consumer groups and share groups have in common; their machines change it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

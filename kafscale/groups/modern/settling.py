@@ -74,5 +74,5 @@ def store_failed(group: ModernGroup[MemberType, RecordType], event: StoreFailed,
 
 
 def refuse_unstored(answers: Iterable[Answer], error_code: ErrorCode, out: Out) -> None:
-    """What the answers say is not known to be stored."""
+    """Answer with the error instead: it is not known that the answers are stored."""
     out.extend(Answer(answer.reply_id, failure(answer.content, error_code)) for answer in answers)

@@ -62,6 +62,10 @@ def topics_changed(group: ShareGroup, event: TopicsChanged, out: Effects) -> Non
 
 def assigned(group: ShareGroup, event: Assigned, out: Effects) -> None:
     """Take the target over once each of its partitions has a start."""
+    if not group.members:
+        # Starts may be deleted now: none is set for members that have left.
+        _take_over(group, replace(event, target={}, topics={}), out)
+        return
     of_members = NO_PARTITIONS
     for target in event.target.values():
         of_members = union(of_members, target)
@@ -79,12 +83,8 @@ def starts_initialized(group: ShareGroup, event: StartsInitialized, out: Effects
         group.initialized = union(group.initialized, event.partitions)
     group.asked_starts = NO_PARTITIONS
     held, group.held = group.held, None
-    if held is None:
-        return
-    if group.members:
+    if held is not None:
         assigned(group, replace(held, now_ms=event.now_ms), out)
-    else:
-        _take_over(group, replace(held, target={}, topics={}), out)
 
 
 def _take_over(group: ShareGroup, event: Assigned, out: Effects) -> None:
@@ -127,7 +127,7 @@ def remove(group: ShareGroup, event: Remove, out: Effects) -> None:
     if group.members:
         out.append(Answer(event.reply_id, Decided(ErrorCode.NON_EMPTY_GROUP)))
         return
-    # Nobody waits: a heartbeat that does is that of a member.
+    # No heartbeat waits: it would be that of a member.
     group.is_dead = True
     out.append(Answer(event.reply_id, Decided(ErrorCode.NONE)))
 
@@ -157,7 +157,7 @@ def join(group: ShareGroup, event: Join, out: Effects) -> None:
 
 
 def sync(group: ShareGroup, event: Sync, out: Effects) -> None:
-    """Nobody has joined by the classic protocol."""
+    """No member has joined by the classic protocol."""
     out.append(Answer(event.reply_id, Synced(error_code=ErrorCode.UNKNOWN_MEMBER_ID)))
 
 

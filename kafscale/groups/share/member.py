@@ -1,4 +1,4 @@
-"""A member's way to its target, which it takes over at its next heartbeat: nobody has to give anything up first."""
+"""A member's way to its target, which it takes over at its next heartbeat: no other has to give anything up first."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What ends an action of a share group, and what begins another target assignment."""
+"""The end of an action of a share group, and the beginning of another target assignment."""
 
 from collections.abc import Iterable
 

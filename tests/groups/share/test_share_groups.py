@@ -96,7 +96,7 @@ async def test_heartbeats_that_change_nothing_write_nothing(brokers: Brokers) ->
 
 
 @scenario()
-async def test_members_take_over_their_part_without_waiting_for_each_other(brokers: Brokers) -> None:
+async def test_members_take_over_their_part_without_waiting(brokers: Brokers) -> None:
     broker = await started(brokers, partitions=4)
     first, second = sharing(broker), sharing(broker)
     await first.heartbeat()
@@ -314,7 +314,7 @@ async def test_another_coordinator_finds_what_has_changed_meanwhile(brokers: Bro
 
 
 @scenario()
-async def test_a_member_that_died_with_its_coordinator_is_missed_by_the_next_one(brokers: Brokers) -> None:
+async def test_who_died_with_the_coordinator_is_missed_by_the_next(brokers: Brokers) -> None:
     broker = await started(brokers)
     await sharing(broker).heartbeat()
     other = await brokers.start()
