@@ -243,7 +243,7 @@ class ServingParts:
             clocks.steady_clock(),
             self.transactions.participation,
         )
-        self.sharing = SharingParts(metadata, view, self.logs, metrics, clocks.steady_ms)
+        self.sharing = SharingParts(metadata, view, self.logs, settings, metrics, clocks)
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.started = TaskOwner()
         self.leader_changes = LeaderChanges(view, settings.broker_id)

@@ -6,22 +6,13 @@ from typing import Final
 
 from kafscale.cluster.config_description import ConfigEntry, ConfigSynonym, broker_synonyms
 from kafscale.cluster.config_kinds import ConfigSource, ConfigType, text_of
+from kafscale.cluster.group_broker_configs import OF_GROUPS, BrokerConfigRow
 from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.cluster.topic_configs import default_text
 from kafscale.metadata.model import BrokerRecord
 from kafscale.settings.broker import Settings, variable_of
 from kafscale.settings.kinds import Address
 from kafscale.settings.listener_list import listener_specs
-
-
-@dataclass(frozen=True, slots=True)
-class BrokerConfigRow:
-    """A broker config and the field of `Settings` behind it."""
-
-    name: str
-    setting: str
-    config_type: ConfigType
-    documentation: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +29,7 @@ _ADVERTISED: Final = "advertised.listeners"
 _INT, _LONG, _BOOLEAN, _STRING = ConfigType.INT, ConfigType.LONG, ConfigType.BOOLEAN, ConfigType.STRING
 
 FROM_SETTINGS: Final = (
+    *OF_GROUPS,
     BrokerConfigRow(
         "auto.create.topics.enable",
         "auto_create_topics",
@@ -64,121 +56,6 @@ FROM_SETTINGS: Final = (
         "After so long a client must authenticate itself again; 0 for no limit.",
     ),
     BrokerConfigRow("fetch.max.bytes", "fetch_max_bytes", _INT, "The most that one fetch returns."),
-    BrokerConfigRow(
-        "group.consumer.assignors",
-        "group_consumer_assignors",
-        ConfigType.LIST,
-        "The assignors that members of the consumer protocol may name; the first one for those that name none.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.heartbeat.interval.ms",
-        "group_consumer_heartbeat_interval_ms",
-        _INT,
-        "How often members of the consumer protocol send heartbeats.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.max.heartbeat.interval.ms",
-        "group_consumer_max_heartbeat_interval_ms",
-        _INT,
-        "The largest heartbeat interval that a group may have.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.max.session.timeout.ms",
-        "group_consumer_max_session_timeout_ms",
-        _INT,
-        "The longest session timeout that a group of the consumer protocol may have.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.max.size",
-        "group_consumer_max_size",
-        _INT,
-        "The most members that a group of the consumer protocol may have.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.migration.policy",
-        "group_consumer_migration_policy",
-        _STRING,
-        "Which groups change between the classic and the consumer protocol with their members.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.min.heartbeat.interval.ms",
-        "group_consumer_min_heartbeat_interval_ms",
-        _INT,
-        "The least heartbeat interval that a group may have.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.min.session.timeout.ms",
-        "group_consumer_min_session_timeout_ms",
-        _INT,
-        "The shortest session timeout that a group of the consumer protocol may have.",
-    ),
-    BrokerConfigRow(
-        "group.consumer.session.timeout.ms",
-        "group_consumer_session_timeout_ms",
-        _INT,
-        "How long a member of the consumer protocol may be silent before its partitions go to others.",
-    ),
-    BrokerConfigRow(
-        "group.initial.rebalance.delay.ms",
-        "group_initial_rebalance_delay_ms",
-        _INT,
-        "How long an empty group waits for further members before its first rebalance.",
-    ),
-    BrokerConfigRow(
-        "group.max.session.timeout.ms",
-        "group_max_session_timeout_ms",
-        _INT,
-        "The longest session timeout that a member may ask for.",
-    ),
-    BrokerConfigRow("group.max.size", "group_max_size", _INT, "The most members that a group may have."),
-    BrokerConfigRow(
-        "group.min.session.timeout.ms",
-        "group_min_session_timeout_ms",
-        _INT,
-        "The shortest session timeout that a member may ask for.",
-    ),
-    BrokerConfigRow(
-        "group.share.heartbeat.interval.ms",
-        "group_share_heartbeat_interval_ms",
-        _INT,
-        "How often members of share groups send heartbeats.",
-    ),
-    BrokerConfigRow(
-        "group.share.max.heartbeat.interval.ms",
-        "group_share_max_heartbeat_interval_ms",
-        _INT,
-        "The largest heartbeat interval that a share group may have.",
-    ),
-    BrokerConfigRow(
-        "group.share.max.session.timeout.ms",
-        "group_share_max_session_timeout_ms",
-        _INT,
-        "The longest session timeout that a share group may have.",
-    ),
-    BrokerConfigRow(
-        "group.share.max.size",
-        "group_share_max_size",
-        _INT,
-        "The most members that a share group may have.",
-    ),
-    BrokerConfigRow(
-        "group.share.min.heartbeat.interval.ms",
-        "group_share_min_heartbeat_interval_ms",
-        _INT,
-        "The least heartbeat interval that a share group may have.",
-    ),
-    BrokerConfigRow(
-        "group.share.min.session.timeout.ms",
-        "group_share_min_session_timeout_ms",
-        _INT,
-        "The shortest session timeout that a share group may have.",
-    ),
-    BrokerConfigRow(
-        "group.share.session.timeout.ms",
-        "group_share_session_timeout_ms",
-        _INT,
-        "How long a member of a share group may be silent before it is removed.",
-    ),
     BrokerConfigRow(
         "listener.security.protocol.map",
         "listener_security_protocol_map",

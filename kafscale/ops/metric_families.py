@@ -9,6 +9,7 @@ from kafscale.ops.journal_metric_families import FAMILIES as OF_JOURNALS
 from kafscale.ops.metric_family import Family as Family
 from kafscale.ops.metric_family import FamilyTable
 from kafscale.ops.metric_family import MetricType as MetricType
+from kafscale.ops.share_metric_families import FAMILIES as OF_SHARES
 
 SIZE_BOUNDS_BYTES = tuple(float(2**exponent) for exponent in range(10, 31, 2))
 
@@ -418,5 +419,5 @@ PARTITIONS_HELD_UP = _gauge(
     "Partitions led by this broker that take no records until a checkpoint of them can be stored.",
 )
 
-FAMILIES: tuple[Family, ...] = (*_rows, *OF_JOURNALS, *OF_CLIENTS)
+FAMILIES: tuple[Family, ...] = (*_rows, *OF_SHARES, *OF_JOURNALS, *OF_CLIENTS)
 """All rows, in the order of their declaration."""

@@ -31,6 +31,7 @@ from kafscale.ops.merge_metrics import MergeOutcome as MergeOutcome
 from kafscale.ops.metric_families import Family, MetricType
 from kafscale.ops.request_costs import StoreRequests, TopicCosts
 from kafscale.ops.request_stages import FetchStages, ProduceStages
+from kafscale.ops.share_metrics import ShareMetrics as ShareMetrics
 from kafscale.ops.transaction_metrics import TransactionMetrics as TransactionMetrics
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
@@ -256,6 +257,7 @@ class Metrics:
     journal: JournalMetrics = part(JournalMetrics)
     groups: GroupMetrics = part(GroupMetrics)
     transactions: TransactionMetrics = part(TransactionMetrics)
+    shares: ShareMetrics = part(ShareMetrics)
     merges: MergeMetrics = part(MergeMetrics)
     compactions: CompactionMetrics = part(CompactionMetrics)
     decompression: DecompressionMetrics = part(DecompressionMetrics)

@@ -113,6 +113,24 @@ _GROUP_LIMITS: Final = tuple(
     for low, high, limit in (("min_", "", "less"), ("", "max_", "more"))
 )
 
+_SHARE_LIMITS: Final = (
+    (
+        "group_share_min_record_lock_duration_ms",
+        "group_share_record_lock_duration_ms",
+        "a group's lock duration is not less",
+    ),
+    (
+        "group_share_record_lock_duration_ms",
+        "group_share_max_record_lock_duration_ms",
+        "a group's lock duration is not more",
+    ),
+    (
+        "group_share_max_size",
+        "group_share_max_share_sessions",
+        "all members of a share group may fetch from one broker",
+    ),
+)
+
 
 def _check_together(settings: Settings) -> None:
     """Refuse values that are legal alone but not together."""
@@ -126,6 +144,7 @@ def _check_together(settings: Settings) -> None:
             "a member's session timeout lies between them",
         ),
         *_GROUP_LIMITS,
+        *_SHARE_LIMITS,
         (
             "group_offsets_max_bytes",
             "groups_stored_max_bytes",

@@ -163,6 +163,45 @@ class GroupSettings:
         "200",
         "The most members that a share group may have.",
     )
+    group_share_record_lock_duration_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_RECORD_LOCK_DURATION_MS",
+        integer(1000, 3_600_000),
+        "30000",
+        "How long a member of a share group may keep the records that it has received before others receive them, "
+        "unless its group has `share.record.lock.duration.ms`.",
+    )
+    group_share_min_record_lock_duration_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_MIN_RECORD_LOCK_DURATION_MS",
+        integer(1000, 30_000),
+        "15000",
+        "The least `share.record.lock.duration.ms` that a group may have.",
+    )
+    group_share_max_record_lock_duration_ms: int = setting(
+        "KAFSCALE_GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS",
+        integer(30_000, 3_600_000),
+        "60000",
+        "The largest `share.record.lock.duration.ms` that a group may have.",
+    )
+    group_share_delivery_count_limit: int = setting(
+        "KAFSCALE_GROUP_SHARE_DELIVERY_COUNT_LIMIT",
+        integer(2, 10),
+        "5",
+        "How often a record is delivered to a share group at most; one that comes back from its last delivery is "
+        "archived.",
+    )
+    group_share_partition_max_record_locks: int = setting(
+        "KAFSCALE_GROUP_SHARE_PARTITION_MAX_RECORD_LOCKS",
+        integer(100, 10_000),
+        "2000",
+        "The most records of one partition that a share group has in flight: from the first that is not finished to "
+        "the last that a member has received.",
+    )
+    group_share_max_share_sessions: int = setting(
+        "KAFSCALE_GROUP_SHARE_MAX_SHARE_SESSIONS",
+        integer(1, INT32_MAX),
+        "2000",
+        "The most share sessions of this broker: one for each member of a share group that fetches from it.",
+    )
     group_memory_bytes: int = setting(
         "KAFSCALE_GROUP_MEMORY_BYTES",
         size(MIB, INT64_MAX),

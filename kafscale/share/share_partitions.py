@@ -10,6 +10,7 @@ from kafscale.errors import CorruptDataError, StoreError
 from kafscale.formats.share_start_record import AS_CONFIGURED
 from kafscale.metadata.keys import SharePartitionId
 from kafscale.ops.item_failures import ItemFailures
+from kafscale.ops.share_metrics import ShareMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.share.led_share_partition import LedSharePartition
 from kafscale.share.partition.share_partition import DurableState, ShareLimits, SharePartition
@@ -86,7 +87,10 @@ class _Opened:
 
 
 class SharePartitions:
-    """Of one broker. `now_ms`: of a clock that never goes back. `policy`: of a group."""
+    """Of one broker. `now_ms`: of a clock that never goes back. `policy`: of a group.
+
+    What is counted outlives a share partition that is lost, and goes with its group.
+    """
 
     def __init__(
         self,
@@ -96,7 +100,9 @@ class SharePartitions:
         first_offset: FirstOffset,
         now_ms: Callable[[], int],
         failures: ItemFailures,
+        metrics: ShareMetrics | None = None,
     ) -> None:
+        self._metrics = metrics or ShareMetrics()
         self._states = states
         self._starts = starts
         self._policy = policy
@@ -117,7 +123,7 @@ class SharePartitions:
         return opened.led if opened is not None else None
 
     async def get(self, place: SharePartitionId, log: SharedLog) -> LedSharePartition:
-        """The share partition; it is opened if it is not.
+        """The share partition, with the limits that hold for its group now; it is opened if it is not.
 
         Raises `KafkaError`: NOT_LEADER_OR_FOLLOWER; UNKNOWN_TOPIC_OR_PARTITION if the group does not share the
         partition; COORDINATOR_NOT_AVAILABLE if the metadata store does not answer; UNKNOWN_SERVER_ERROR for records
@@ -125,6 +131,7 @@ class SharePartitions:
         """
         opened = self._opened.get(place)
         if opened is not None and opened.log == log:
+            opened.led.machine.limits = self._policy(place.group_id).limits
             opened.led.log_starts_at(log.log_start_offset)
             return opened.led
         opening = self._opening.get(place)
@@ -190,7 +197,8 @@ class SharePartitions:
             before.led.lose(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, NOT_LEADER))
         if log.led != claim:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, NOT_LEADER)
-        machine = SharePartition.of(state, self._policy(place.group_id).limits)
+        limits, counts = self._policy(place.group_id).limits, self._metrics.group(place.group_id)
+        machine = SharePartition.of(state, limits, counts)
         name = f"{place.group_id[:200]} {log.topic}-{place.partition}"
         led = LedSharePartition(name, machine, stored, self._now_ms, partial(self._lost, place))
         opened = self._opened[place] = _Opened(log, led, stored)
@@ -209,8 +217,8 @@ class SharePartitions:
     def _start_changed(self, place: SharePartitionId) -> None:
         """The group's coordinator has altered the start, or deleted it."""
         opened, start = self._opened.get(place), self._starts.get(place)
-        if opened is None:
-            return
         revision = None if start is None else start.revision
-        if revision is None or revision > opened.stored.start_revision:
+        if opened is not None and (revision is None or revision > opened.stored.start_revision):
             opened.led.lose(KafkaError(ErrorCode.FENCED_STATE_EPOCH, "the offsets of the group were altered"))
+        if not self._starts.of_group(place.group_id):
+            self._metrics.forget(place.group_id)

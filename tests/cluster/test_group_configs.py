@@ -1,15 +1,23 @@
 """Configs of groups: what is legal, and what is in effect."""
 
+from dataclasses import replace
+
 import pytest
 
 from kafscale.cluster.group_configs import (
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
+    SHARE_AUTO_OFFSET_RESET,
+    SHARE_ISOLATION_LEVEL,
+    SHARE_RECORD_LOCK_DURATION,
     SHARE_SESSION_TIMEOUT,
     GroupConfig,
     GroupConfigs,
+    ShareIsolation,
+    SharingConfig,
     check_group_configs,
 )
+from kafscale.cluster.offset_reset import OffsetReset, ResetTo
 from kafscale.cluster.view import ClusterView
 from kafscale.formats.group_config_record import encode_group_configs
 from kafscale.metadata import keys
@@ -52,6 +60,44 @@ def test_a_share_group_has_configs_of_its_own() -> None:
     assert configs.get("g") == GroupConfig(session_timeout_ms=45_000, heartbeat_interval_ms=7_000)
 
 
+SHARING = SharingConfig(
+    offset_reset=OffsetReset(ResetTo.LATEST),
+    isolation=ShareIsolation.READ_UNCOMMITTED,
+    record_lock_duration_ms=30_000,
+)
+
+
+def test_what_a_share_group_reads_follows_its_configs() -> None:
+    view = ClusterView("AAAAAAAAAAAAAAAAAAAAAA")
+    configs = GroupConfigs(view, SETTINGS)
+
+    def show(revision: int, named: dict[str, str]) -> SharingConfig:
+        item = KeyValue(keys.group_configs("g"), encode_group_configs(named), mod_revision=revision)
+        view.apply(keys.GROUP_CONFIGS, Snapshot(items=(item,), revision=revision))
+        assert configs.sharing("another") == SHARING
+        assert configs.sharing("g") is configs.sharing("g"), "each fetch asks"
+        return configs.sharing("g")
+
+    assert configs.sharing("g") == SHARING
+    assert show(1, {SHARE_RECORD_LOCK_DURATION: "20000"}) == replace(SHARING, record_lock_duration_ms=20_000)
+    assert show(
+        2,
+        {
+            SHARE_AUTO_OFFSET_RESET: "by_duration:PT1M",
+            SHARE_ISOLATION_LEVEL: "read_committed",
+            SHARE_RECORD_LOCK_DURATION: "1000",  # of a time with another minimum
+        },
+    ) == SharingConfig(
+        offset_reset=OffsetReset(ResetTo.BY_DURATION, 60_000),
+        isolation=ShareIsolation.READ_COMMITTED,
+        record_lock_duration_ms=15_000,
+    )
+    later = {SHARE_AUTO_OFFSET_RESET: "tomorrow", SHARE_ISOLATION_LEVEL: "x", SHARE_RECORD_LOCK_DURATION: "y"}
+    assert show(3, later) == SHARING
+    view.apply(keys.GROUP_CONFIGS, Snapshot(items=(), revision=4))
+    assert configs.sharing("g") == SHARING
+
+
 @pytest.mark.parametrize(
     ("stored", "timeout_ms"), [("44999", 45_000), ("60001", 60_000), ("later", 45_000), ("-5", 45_000)]
 )
@@ -66,6 +112,8 @@ def test_a_stored_value_that_is_not_legal_any_more(stored: str, timeout_ms: int)
         ({SESSION_TIMEOUT: "45000", HEARTBEAT_INTERVAL: "15000"}, SETTINGS),
         ({SESSION_TIMEOUT: "60000"}, SETTINGS),
         ({SESSION_TIMEOUT: "5001"}, WIDE),
+        ({SHARE_AUTO_OFFSET_RESET: "by_duration:P1DT2H", SHARE_ISOLATION_LEVEL: "read_committed"}, SETTINGS),
+        ({SHARE_RECORD_LOCK_DURATION: "15000"}, SETTINGS),
     ],
 )
 def test_legal_configs_pass(configs: dict[str, str], settings: Settings) -> None:
@@ -85,6 +133,27 @@ def test_legal_configs_pass(configs: dict[str, str], settings: Settings) -> None
             {SHARE_SESSION_TIMEOUT: "60001"},
             "share.session.timeout.ms must be less than or equal to group.share.max.session.timeout.ms (60000)",
         ),
+        (
+            {SHARE_RECORD_LOCK_DURATION: "999"},
+            "Invalid value 999 for configuration share.record.lock.duration.ms: it must be a whole number from 1000",
+        ),
+        (
+            {SHARE_RECORD_LOCK_DURATION: "14999"},
+            "share.record.lock.duration.ms must be greater than or equal to "
+            "group.share.min.record.lock.duration.ms (15000)",
+        ),
+        ({SHARE_RECORD_LOCK_DURATION: "60001"}, "group.share.max.record.lock.duration.ms (60000)"),
+        (
+            {SHARE_AUTO_OFFSET_RESET: "LATEST"},
+            "Invalid value LATEST for configuration share.auto.offset.reset: it must be earliest, latest or "
+            "by_duration:<PnDTnHnMn.nS>, as by_duration:PT12H",
+        ),
+        (
+            {SHARE_ISOLATION_LEVEL: "READ_COMMITTED"},
+            "Invalid value READ_COMMITTED for configuration share.isolation.level: it must be one of "
+            "read_committed, read_uncommitted",
+        ),
+        ({"share.delivery.count.limit": "5"}, "Unknown group config name: share.delivery.count.limit"),
         ({HEARTBEAT_INTERVAL: "4999"}, "group.consumer.min.heartbeat.interval.ms (5000)"),
         ({HEARTBEAT_INTERVAL: "15001"}, "group.consumer.max.heartbeat.interval.ms (15000)"),
         ({HEARTBEAT_INTERVAL: "soon"}, "Invalid value soon for configuration consumer.heartbeat.interval.ms"),

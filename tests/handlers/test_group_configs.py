@@ -74,7 +74,8 @@ async def listed(plane: ControlPlane) -> list[str]:
 async def test_a_group_without_configs_has_those_of_the_broker(plane: ControlPlane) -> None:
     result = await describe(plane)
     assert (result.error_code, result.resource_name) == (0, "g")
-    interval, timeout = result.configs
+    assert [one.name for one in result.configs] == sorted(one.name for one in result.configs)
+    interval, timeout, *shares = result.configs
     assert (interval.name, interval.value, timeout.name, timeout.value) == (
         HEARTBEAT_INTERVAL,
         "5000",
@@ -87,6 +88,13 @@ async def test_a_group_without_configs_has_those_of_the_broker(plane: ControlPla
     ]
     assert (timeout.read_only, timeout.config_type) == (False, ConfigType.INT)
     assert timeout.documentation
+    assert {one.name: (one.value, one.config_type) for one in shares} == {
+        "share.auto.offset.reset": ("latest", ConfigType.STRING),
+        "share.heartbeat.interval.ms": ("5000", ConfigType.INT),
+        "share.isolation.level": ("read_uncommitted", ConfigType.STRING),
+        "share.record.lock.duration.ms": ("30000", ConfigType.INT),
+        "share.session.timeout.ms": ("45000", ConfigType.INT),
+    }
     assert await listed(plane) == []
 
 
@@ -111,7 +119,25 @@ async def test_all_configs_are_replaced(plane: ControlPlane) -> None:
     resource = Altered(resource_type=GROUP, resource_name="g", configs=configs)
     reply = await ask(plane, alter_configs.handle, 2, AlterConfigsRequest(resources=[resource]))
     assert reply.responses[0].error_code == 0
-    assert [one.value for one in (await describe(plane)).configs] == ["6000", "50000"]
+    assert [one.value for one in (await describe(plane)).configs[:2]] == ["6000", "50000"]
+
+
+async def test_configs_of_share_groups_are_texts_and_numbers(plane: ControlPlane) -> None:
+    configs = GroupConfigs(plane.view, plane.settings)
+    reset, lock = "share.auto.offset.reset", "share.record.lock.duration.ms"
+    assert await change(plane, "g", (reset, 0, "by_duration:PT1H"), (lock, 0, "20000")) == (0, None)
+    in_effect = configs.sharing("g")
+    assert (in_effect.offset_reset.duration_ms, in_effect.record_lock_duration_ms) == (3_600_000, 20_000)
+    shown = {one.name: (one.value, one.config_source) for one in (await describe(plane)).configs}
+    assert shown[reset] == ("by_duration:PT1H", ConfigSource.GROUP_CONFIG)
+    assert shown[lock] == ("20000", ConfigSource.GROUP_CONFIG)
+    assert await change(plane, "g", (reset, Operation.DELETE, None), (lock, Operation.DELETE, None)) == (
+        0,
+        None,
+    )
+    assert configs.sharing("g").record_lock_duration_ms == 30_000
+    code, message = await change(plane, "g", (reset, 0, "by_duration:-PT1H"))
+    assert (code, "Invalid value by_duration:-PT1H" in str(message)) == (ErrorCode.INVALID_CONFIG, True)
 
 
 async def test_a_validated_change_is_not_made(plane: ControlPlane) -> None:

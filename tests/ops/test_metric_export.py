@@ -5,7 +5,7 @@ from functools import partial
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from kafscale.ops import client_metric_families, journal_metric_families
+from kafscale.ops import client_metric_families, journal_metric_families, share_metric_families
 from kafscale.ops import metric_families as families
 from kafscale.ops.item_failures import BackgroundWork
 from kafscale.ops.metric_export import render
@@ -87,9 +87,25 @@ def counted_metrics() -> Metrics:
     metrics.gauge(families.OBJECT_STORE_FAILED_RATIO, lambda: 0.5, calls="write")
     metrics.gauge(families.OBJECT_STORE_LATENCY, lambda: 1.25, calls="write")
     count_groups(metrics)
+    count_share_groups(metrics)
     count_segment_stores(metrics)
     count_costs(metrics)
     return metrics
+
+
+def count_share_groups(metrics: Metrics) -> None:
+    counts = metrics.shares.group("workers")
+    counts.acquired, counts.accepted, counts.released, counts.rejected, counts.renewed = (
+        171,
+        172,
+        173,
+        174,
+        175,
+    )
+    counts.timed_out, counts.archived = 176, 177
+    metrics.gauge(share_metric_families.SESSIONS, lambda: 178)
+    metrics.gauge(share_metric_families.SESSIONS_LIMIT, lambda: 179)
+    metrics.gauge(share_metric_families.PARTITIONS_OPEN, lambda: 180)
 
 
 def count_costs(metrics: Metrics) -> None:
@@ -216,6 +232,16 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_groups_by_type", (("type", "consumer"),)): 161,
         ("kafscale_groups_overdue", ()): 162,
         ("kafscale_transactions_open", (("state", "ongoing"),)): 151,
+        ("kafscale_share_records_acquired_total", (("group", "workers"),)): 171,
+        ("kafscale_share_records_acknowledged_total", (("group", "workers"), ("type", "accept"))): 172,
+        ("kafscale_share_records_acknowledged_total", (("group", "workers"), ("type", "release"))): 173,
+        ("kafscale_share_records_acknowledged_total", (("group", "workers"), ("type", "reject"))): 174,
+        ("kafscale_share_records_acknowledged_total", (("group", "workers"), ("type", "renew"))): 175,
+        ("kafscale_share_records_timed_out_total", (("group", "workers"),)): 176,
+        ("kafscale_share_records_archived_total", (("group", "workers"),)): 177,
+        ("kafscale_share_sessions", ()): 178,
+        ("kafscale_share_sessions_limit", ()): 179,
+        ("kafscale_share_partitions_open", ()): 180,
         ("kafscale_transactions_oldest_seconds", (("state", "ending"),)): 152,
         ("kafscale_transactional_ids", ()): 153,
         ("kafscale_transactions_ended_total", (("result", "committed"),)): 154,

@@ -7,10 +7,12 @@ import pytest
 
 from kafscale.ops import metric_families as families
 from kafscale.ops import metrics as module
+from kafscale.ops import share_metrics
 from kafscale.ops.counted import observed, part, readings
 from kafscale.ops.histogram import Histogram
 from kafscale.ops.metric_families import MetricType
 from kafscale.ops.metrics import NO_TOPIC, OTHER_TOPICS, ApiMetrics, MetadataStoreMetrics, Metrics
+from kafscale.ops.share_metrics import OTHER_SHARE_GROUPS
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 
@@ -22,6 +24,7 @@ def one_of_each() -> Metrics:
     metrics = Metrics()
     metrics.topic("orders")
     metrics.costs("orders")
+    metrics.shares.group("workers")
     metrics.requests("PutObject")
     metrics.api(ApiKey.FETCH).errors[ErrorCode.CORRUPT_MESSAGE] += 1
     metrics.object_store("get").errors["TimeoutError"] += 1
@@ -129,6 +132,22 @@ def test_costs_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyP
         metrics.costs(name).put += 1
     costs = {name: topic.put for name, topic in metrics.topic_costs.items()}
     assert costs == {"0": 1, "1": 1, "2": 1, OTHER_TOPICS: 7, NO_TOPIC: 1}
+
+
+def test_share_groups_beyond_the_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(share_metrics, "MAX_SHARE_GROUPS", 2)
+    shares = Metrics().shares
+    for name in "abcda":
+        shares.group(name).acquired += 1
+    assert {name: counts.acquired for name, counts in shares.groups.items()} == {
+        "a": 2,
+        "b": 1,
+        OTHER_SHARE_GROUPS: 2,
+    }
+    for name in ("a", "b", "never counted"):
+        shares.forget(name)
+    shares.group("c").acquired += 1
+    assert set(shares.groups) == {"c", OTHER_SHARE_GROUPS}
 
 
 def test_a_flush_counts_for_a_topic_that_is_still_there() -> None:

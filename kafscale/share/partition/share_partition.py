@@ -13,6 +13,7 @@ deliveries: after a fail-over it is delivered again, and its count does not shri
 
 from dataclasses import dataclass, field, replace
 
+from kafscale.ops.share_metrics import ShareCounts
 from kafscale.share.partition.runs import FINAL_STATES, RecordState, Run, Runs
 
 
@@ -25,23 +26,6 @@ class ShareLimits:
     max_in_flight: int = 2_000
 
 
-@dataclass(slots=True)
-class ShareCounts:
-    """Records since this leader has begun, for the metrics.
-
-    `archived` ones have reached the delivery limit; `gaps` were never there, or are control records.
-    """
-
-    acquired: int = 0
-    accepted: int = 0
-    released: int = 0
-    rejected: int = 0
-    renewed: int = 0
-    timed_out: int = 0
-    archived: int = 0
-    gaps: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class DurableState:
     """What the next leader must know. The runs begin at the start offset and leave nothing out; none is Acquired."""
@@ -52,7 +36,7 @@ class DurableState:
 
 @dataclass(slots=True)
 class SharePartition:
-    """`version`: of what must be durable."""
+    """`version`: of what must be durable. `counts`: of the group, which other partitions may add to."""
 
     limits: ShareLimits
     runs: Runs
@@ -60,7 +44,9 @@ class SharePartition:
     counts: ShareCounts = field(default_factory=ShareCounts)
 
     @classmethod
-    def of(cls, state: DurableState, limits: ShareLimits) -> "SharePartition":
+    def of(
+        cls, state: DurableState, limits: ShareLimits, counts: ShareCounts | None = None
+    ) -> "SharePartition":
         """Go on where the leader before has stopped.
 
         What it had acquired may have reached the delivery limit. Nobody knows how that delivery ended, so there is
@@ -73,7 +59,7 @@ class SharePartition:
                 runs.append(replace(run, delivery_count=last_chance))
             else:
                 runs.append(run)
-        partition = cls(limits, runs)
+        partition = cls(limits, runs, counts=counts or ShareCounts())
         advance(partition)
         return partition
 
