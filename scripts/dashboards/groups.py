@@ -1,4 +1,4 @@
-"""How consumer groups keep up, and transactions."""
+"""How consumer groups keep up, share groups, and transactions."""
 
 from typing import Final
 
@@ -81,6 +81,40 @@ _COORDINATION: Final = Row(
     ],
 )
 
+_SHARES: Final = Row(
+    title="Share groups",
+    panels=[
+        lines(
+            "Records acquired",
+            Unit.PER_SECOND,
+            (f"topk(20, {total('kafscale_share_records_acquired_total', 'group')})", "{{group}}"),
+        ),
+        lines(
+            "Records acknowledged",
+            Unit.PER_SECOND,
+            (total("kafscale_share_records_acknowledged_total", "type"), "{{type}}"),
+            (total("kafscale_share_records_timed_out_total"), "lock timed out"),
+        ),
+        lines(
+            "Records archived at their last delivery, in an hour",
+            Unit.COUNT,
+            (f"topk(20, {risen('kafscale_share_records_archived_total', 'group')})", "{{group}}"),
+        ),
+        lines(
+            "Share sessions",
+            Unit.COUNT,
+            (gauge("kafscale_share_sessions", "pod"), "{{pod}}"),
+            (gauge("kafscale_share_sessions_limit", "pod"), "limit of {{pod}}"),
+        ),
+        lines(
+            "Partitions that share groups read",
+            Unit.COUNT,
+            (gauge("kafscale_share_partitions_open", "pod"), "{{pod}}"),
+            stacked=True,
+        ),
+    ],
+)
+
 _TRANSACTIONS: Final = Row(
     title="Transactions",
     panels=[
@@ -123,7 +157,7 @@ _TRANSACTIONS: Final = Row(
 DASHBOARD: Final = Dashboard(
     name="groups",
     title="Kafscale: consumer groups",
-    description="Lag, commits and rebalances of the consumer groups of one cluster, and its transactions.",
+    description="Lag, commits and rebalances of the consumer groups of one cluster, its share groups, and its transactions.",
     variables=[NAMESPACE, CLUSTER, POD, _GROUP],
-    rows=[_KEEPING_UP, _COORDINATION, _TRANSACTIONS],
+    rows=[_KEEPING_UP, _COORDINATION, _SHARES, _TRANSACTIONS],
 )

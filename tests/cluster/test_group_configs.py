@@ -72,7 +72,8 @@ def test_what_a_share_group_reads_follows_its_configs() -> None:
     configs = GroupConfigs(view, SETTINGS)
 
     def show(revision: int, named: dict[str, str]) -> SharingConfig:
-        item = KeyValue(keys.group_configs("g"), encode_group_configs(named), mod_revision=revision)
+        value = encode_group_configs(named)
+        item = KeyValue(key=keys.group_configs("g"), value=value, mod_revision=revision)
         view.apply(keys.GROUP_CONFIGS, Snapshot(items=(item,), revision=revision))
         assert configs.sharing("another") == SHARING
         assert configs.sharing("g") is configs.sharing("g"), "each fetch asks"

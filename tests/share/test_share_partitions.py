@@ -10,6 +10,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Delete, MetadataStore
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.ops.share_metrics import ShareMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.share.led_share_partition import LedSharePartition
 from kafscale.share.partition.acknowledging import AcknowledgedBatch, AcknowledgeType
@@ -53,7 +54,9 @@ class Shared:
     partitions: SharePartitions
     starts: ShareStarts
     asked: list[str]
+    metrics: ShareMetrics
     first_offset: int = 0
+    limits: ShareLimits = LIMITS
 
     async def log(self) -> FakeLog:
         return FakeLog(await elect(self.store, 0))
@@ -71,6 +74,7 @@ async def shared() -> AsyncIterator[Shared]:
     failures = ItemFailures(next(iter(BackgroundWork)))
     starts = ShareStarts(store, failures)
     asked: list[str] = []
+    metrics = ShareMetrics()
     loop = asyncio.get_running_loop()
 
     async def first_offset(group_id: str, log: SharedLog) -> int:
@@ -78,9 +82,15 @@ async def shared() -> AsyncIterator[Shared]:
         return made.first_offset
 
     partitions = SharePartitions(
-        writer, starts, lambda _: SharePolicy(LIMITS), first_offset, lambda: int(loop.time() * 1000), failures
+        writer,
+        starts,
+        lambda _: SharePolicy(made.limits),
+        first_offset,
+        lambda: int(loop.time() * 1000),
+        failures,
+        metrics,
     )
-    made = Shared(store, partitions, starts, asked)
+    made = Shared(store, partitions, starts, asked, metrics)
     starts.start()
     await starts.shown()
     yield made
@@ -195,3 +205,30 @@ async def test_deleted_records_are_not_waited_for(shared: Shared) -> None:
     log.log_start_offset = 12
     assert await shared.partitions.get(ORDERS_0, log) is led
     assert led.begin_read() == 12
+
+
+async def test_changed_limits_hold_from_the_next_fetch_on(shared: Shared) -> None:
+    await initialized(shared.store, ORDERS_0)
+    log = await shared.log()
+    led = await shared.partitions.get(ORDERS_0, log)
+    shared.limits = ShareLimits(lock_duration_ms=7_000)
+    assert await shared.partitions.get(ORDERS_0, log) is led
+    assert led.machine.limits.lock_duration_ms == 7_000
+
+
+async def test_what_is_counted_outlives_the_share_partition_and_goes_with_the_group(shared: Shared) -> None:
+    await initialized(shared.store, ORDERS_0)
+    before = await shared.partitions.get(ORDERS_0, await shared.log())
+    take(before)
+    await accept(before, 0, 4)
+    after = await shared.partitions.get(ORDERS_0, await shared.log())
+    take(after, "b")
+    assert after is not before
+    counts = shared.metrics.groups[GROUP]
+    assert (counts.acquired, counts.accepted) == (10 + 15, 5)
+    await shared.store.transact([], [Delete(keys.share_start(ORDERS_0))])
+
+    async def is_forgotten() -> bool:
+        return not shared.metrics.groups
+
+    await wait_until_async(is_forgotten, "the watch")
