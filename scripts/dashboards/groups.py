@@ -157,7 +157,8 @@ _TRANSACTIONS: Final = Row(
 DASHBOARD: Final = Dashboard(
     name="groups",
     title="Kafscale: consumer groups",
-    description="Lag, commits and rebalances of the consumer groups of one cluster, its share groups, and its transactions.",
+    description="Lag, commits and rebalances of the consumer groups of one cluster; its share groups and "
+    "transactions.",
     variables=[NAMESPACE, CLUSTER, POD, _GROUP],
     rows=[_KEEPING_UP, _COORDINATION, _SHARES, _TRANSACTIONS],
 )

@@ -1,4 +1,4 @@
-"""What a share group's configs and the broker's settings do to its fetches, as Apache Kafka 4.2 has it."""
+"""Fetches under the configs of a share group and the settings of the broker, with the answers of Kafka 4.2."""
 
 import time
 import uuid
@@ -107,7 +107,7 @@ async def test_changed_configs_hold_from_the_next_fetch_on() -> None:
         assert not service.policy("another").reads_committed
 
 
-async def test_settings_bound_sessions_and_deliveries_and_all_is_counted() -> None:
+async def test_settings_bound_sessions_and_deliveries_all_counted() -> None:
     async with setting(group_share_max_share_sessions=1, group_share_delivery_count_limit=2) as at:
         member = await at.member()
         await at.produce(4)

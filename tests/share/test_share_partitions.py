@@ -216,7 +216,7 @@ async def test_changed_limits_hold_from_the_next_fetch_on(shared: Shared) -> Non
     assert led.machine.limits.lock_duration_ms == 7_000
 
 
-async def test_what_is_counted_outlives_the_share_partition_and_goes_with_the_group(shared: Shared) -> None:
+async def test_counts_outlive_the_partition_and_go_with_the_group(shared: Shared) -> None:
     await initialized(shared.store, ORDERS_0)
     before = await shared.partitions.get(ORDERS_0, await shared.log())
     take(before)
