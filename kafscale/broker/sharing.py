@@ -24,7 +24,7 @@ from kafscale.share.state.writer import ShareStateWriter
 
 
 class SharingParts:
-    """What serves share fetches and acknowledgements."""
+    """The parts that serve share fetches and acknowledgements."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""ShareAcknowledge (79), versions 1 and 2: what became of records that a member of a share group has (KIP-932).
+"""ShareAcknowledge (79), versions 1 and 2: how a member of a share group is done with records (KIP-932).
 
 v2: renewed locks (KIP-1222).
 """

@@ -86,7 +86,7 @@ async def _answer(broker: Broker, request: RequestContext, message: ShareFetchRe
 
 
 async def _said(message: ShareFetchRequest) -> dict[SharedPartition, Sequence[AskedBatch]]:
-    """What the member says of each partition that it names; one that is named twice counts once."""
+    """The acknowledgements of each partition that is named; one that is named twice counts once."""
     said: dict[SharedPartition, Sequence[AskedBatch]] = {}
     async for place, batches in in_turns(named_partitions(message.topics)):
         said.setdefault(place, batches)

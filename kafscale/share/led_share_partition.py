@@ -78,7 +78,7 @@ class LedSharePartition:
     def begin_read(self) -> int | None:
         """Where a fetch is to read; None while another one reads, or too much is in flight.
 
-        Whoever gets an offset calls `end_read` or `give_up_read`.
+        A caller that gets an offset calls `end_read` or `give_up_read`.
         """
         self._check()
         if self._is_read or not self.machine.can_acquire():

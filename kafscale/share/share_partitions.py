@@ -61,7 +61,7 @@ class SharedLog(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SharePolicy:
-    """What the configs of a group and of the broker say."""
+    """The configs of a group and of the broker, as they hold for it."""
 
     limits: ShareLimits
     reads_committed: bool = False
@@ -152,7 +152,7 @@ class SharePartitions:
     def _is_open(self, place: SharePartitionId, opening: "asyncio.Task[LedSharePartition]") -> None:
         del self._opening[place]
         if not opening.cancelled():
-            opening.exception()  # Whoever waited for it has it; perhaps nobody waits any more.
+            opening.exception()  # Those that waited for it have it; perhaps none waits any more.
 
     async def _open(self, place: SharePartitionId, log: SharedLog) -> LedSharePartition:
         claim = log.led

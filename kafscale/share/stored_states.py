@@ -9,7 +9,7 @@ from kafscale.share.state.writer import ShareStateWriter
 
 
 def durable_state(record: ShareStateRecord) -> DurableState:
-    """What was stored. What lies between the runs was acquired by nobody, as what is stored says."""
+    """The state that was stored. Between its runs are records that were never acquired."""
     runs: list[Run] = []
     expected = record.start_offset
     for run in record.runs:
@@ -21,7 +21,7 @@ def durable_state(record: ShareStateRecord) -> DurableState:
 
 
 def stored_record(state: DurableState, state_epoch: int, leader_epoch: int) -> ShareStateRecord:
-    """What to store. Of records that are Acquired there are none in a durable state."""
+    """The record to store. Of records that are Acquired there are none in a durable state."""
     return ShareStateRecord(
         state_epoch=state_epoch,
         leader_epoch=leader_epoch,

@@ -9,7 +9,13 @@ from kafka.protocol.admin import CreateTopicsResponse, UpdateFeaturesRequest, Up
 
 from kafscale.broker.process import EXIT_FAILED
 from kafscale.errors import StartupError
-from kafscale.formats.features import GROUP_VERSION, SEGMENT_FORMAT, TRANSACTION_VERSION, encode_level
+from kafscale.formats.features import (
+    GROUP_VERSION,
+    SEGMENT_FORMAT,
+    SHARE_VERSION,
+    TRANSACTION_VERSION,
+    encode_level,
+)
 from kafscale.formats.index import parse_index
 from kafscale.formats.object_keys import parse_segment_key, segment_key_of
 from kafscale.formats.topic_record import decode_broker_record
@@ -166,6 +172,7 @@ async def test_brokers_say_what_they_support() -> None:
             SEGMENT_FORMAT: (1, 2),
             TRANSACTION_VERSION: (0, 2),
             GROUP_VERSION: (0, 1),
+            SHARE_VERSION: (0, 1),
         }
 
 

@@ -17,7 +17,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from kafscale.cluster.new_topic import NewTopic
 from kafscale.errors import CorruptDataError, StoreUnavailableError
-from kafscale.formats.features import GROUP_VERSION, SEGMENT_FORMAT, TRANSACTION_VERSION
+from kafscale.formats.features import GROUP_VERSION, SEGMENT_FORMAT, SHARE_VERSION, TRANSACTION_VERSION
 from kafscale.handlers import (
     api_versions,
     create_acls,
@@ -277,7 +277,12 @@ async def test_api_versions_shows_supported_and_finalized_features(plane: Contro
 
     # A client of version 3 must not see that a range begins at 0 (KAFKA-17011).
     lowest = 0 if version >= 4 else 1
-    supported = [(SEGMENT_FORMAT, 1, 2), (TRANSACTION_VERSION, lowest, 2), (GROUP_VERSION, lowest, 1)]
+    supported = [
+        (SEGMENT_FORMAT, 1, 2),
+        (TRANSACTION_VERSION, lowest, 2),
+        (GROUP_VERSION, lowest, 1),
+        (SHARE_VERSION, lowest, 1),
+    ]
     assert await told() == (supported, 0, [])
     await finalize(plane, 1, 2)
     revision = plane.view.finalized_features()[SEGMENT_FORMAT].revision

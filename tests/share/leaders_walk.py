@@ -1,7 +1,7 @@
 """Brokers that follow one another as the leader of a shared partition, over bad networks, and members who crash.
 
 Two brokers share a partition; each believes that it leads until it is fenced or hears otherwise. What must hold:
-what was answered as accepted or rejected is given to nobody by a leader that can still write; a record is finished
+what was answered as accepted or rejected is not given again by a leader that can still write; a record is finished
 only by a member's word, or after all its deliveries; in the end every record is finished.
 """
 
@@ -51,7 +51,7 @@ class WalkedLog:
 
 
 class Broker:
-    """What a broker has of share groups, over a network of its own."""
+    """The part of a broker that shares, over a network of its own."""
 
     def __init__(self, store: MemoryStore, network: Network, limits: ShareLimits) -> None:
         loop = asyncio.get_running_loop()
@@ -214,7 +214,7 @@ class LeadersWalk:
         assert not again, f"{sorted(again)} were finished, and are given again"
         for offset in (one for batch in self.batches for one in range(batch.first, batch.last + 1)):
             if offset not in left and offset not in self.said:
-                # Finished by nobody's word: it has had its deliveries.
+                # Finished by no member's word: it has had its deliveries.
                 assert self.given[offset] >= self.limits.max_deliveries, (
                     f"{offset} is lost: {self.given[offset]}"
                 )

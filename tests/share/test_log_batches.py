@@ -37,7 +37,7 @@ def test_markers_have_no_records_for_a_member() -> None:
     assert walked(data) == [LogBatch(0, 1), LogBatch(2, 2, has_records=False), LogBatch(3, 3)]
 
 
-def test_what_was_aborted_is_for_nobody_who_reads_committed() -> None:
+def test_aborted_records_are_not_for_who_reads_committed() -> None:
     data = b"".join(
         batch(base, 1, is_transactional=transactional, producer_id=producer)
         for base, producer, transactional in (

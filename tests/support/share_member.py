@@ -92,7 +92,7 @@ class ShareMember:
         return await self.receive_fetch()
 
     async def acquired(self, *arguments: Any, **named: Any) -> list[tuple[int, int, int]]:
-        """What the member has acquired of partition 0."""
+        """The ranges of partition 0 that the member has acquired."""
         answers = await self.fetch(*arguments, **named)
         assert isinstance(answers, dict), answers
         return answers[0].acquired if 0 in answers else []

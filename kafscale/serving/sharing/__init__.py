@@ -1,1 +1,1 @@
-"""What ShareFetch and ShareAcknowledge do: sessions, acknowledgements, reads and waits (KIP-932)."""
+"""ShareFetch and ShareAcknowledge: sessions, acknowledgements, reads and waits (KIP-932)."""

@@ -25,7 +25,7 @@ class AskedBatch(Protocol):
 
 
 Said = Mapping[SharedPartition, Sequence[AskedBatch]]
-"""What a member says, by partition."""
+"""The acknowledgements of a member, by partition."""
 
 Outcomes = dict[SharedPartition, KafkaError | None]
 """None: it is durable."""

@@ -31,7 +31,7 @@ READS_OF_GAPS: Final = 8
 
 @dataclass(slots=True)
 class SharedRead:
-    """What a member acquires of one partition. The caller releases `read`."""
+    """The records of one partition that a member acquires. The caller releases `read`."""
 
     acquired: Sequence[Acquired] = ()
     read: Read = field(default_factory=Read)

@@ -21,7 +21,7 @@ PARTITION_MAX_BYTES: Final = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a share fetch asks for; `partitions` in the order in which they are read."""
+    """The wishes of a share fetch; `partitions` in the order in which they are read."""
 
     key: SessionKey
     partitions: Sequence[SharedPartition]
@@ -35,7 +35,7 @@ class Asked:
 
 @dataclass(slots=True)
 class Fetched:
-    """What is new of each partition. The caller releases the reads."""
+    """The news of each partition. The caller releases the reads."""
 
     reads: dict[SharedPartition, SharedRead] = field(default_factory=dict)
     errors: dict[SharedPartition, KafkaError] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: who asks, what is named, and who leads it."""
+"""Common parts of ShareFetch and ShareAcknowledge: who asks, what is named, and who leads it."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -26,7 +26,7 @@ class NamedPartition(Protocol):
 
     @property
     def acknowledgement_batches(self) -> Iterable[AskedBatch]:
-        """What the member says of it."""
+        """Those of the partition."""
 
 
 class NamedTopic(Protocol):

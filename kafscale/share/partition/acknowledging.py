@@ -45,7 +45,7 @@ def acknowledge(
 ) -> None:
     """Do what the member says, or nothing of it.
 
-    Raises `KafkaError`: INVALID_REQUEST for offsets that nobody has acquired, INVALID_RECORD_STATE for records that
+    Raises `KafkaError`: INVALID_REQUEST for offsets that were never acquired, INVALID_RECORD_STATE for records that
     this member does not have, any more or at all. Those below the start offset are finished: no error.
     """
     pieces = [

@@ -31,7 +31,7 @@ class LogBatch:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a member asks for. `batch_size`: how many records an acquired range has at most, if batches allow."""
+    """The wishes of a member. `batch_size`: how many records an acquired range has at most, if batches allow."""
 
     member_id: str
     max_records: int

@@ -1,7 +1,7 @@
 """A share partition: one partition of a topic, as one share group reads it.
 
 Theory of operation. Below the start offset every record is finished: acknowledged or archived. From the end offset on
-no record was acquired by anybody. Between them are the records in flight, a few thousand at most, as runs.
+no record was acquired. Between them are the records in flight, a few thousand at most, as runs.
 
 The machine has no clock and no store. Each change that must outlive the leader raises `version`; a driver writes
 `durable_state()` and answers what waited for that version or an older one. Memory may be ahead of the store: a
@@ -28,7 +28,7 @@ class ShareLimits:
 
 @dataclass(frozen=True, slots=True)
 class DurableState:
-    """What the next leader must know. The runs begin at the start offset and leave nothing out; none is Acquired."""
+    """All that the next leader must know. The runs begin at the start offset and leave no gap; none is Acquired."""
 
     start_offset: int
     runs: tuple[Run, ...] = ()
@@ -49,7 +49,7 @@ class SharePartition:
     ) -> "SharePartition":
         """Go on where the leader before has stopped.
 
-        What it had acquired may have reached the delivery limit. Nobody knows how that delivery ended, so there is
+        What it had acquired may have reached the delivery limit. How that delivery ended is not known, so there is
         one more of the same number.
         """
         runs = Runs(state.start_offset)
@@ -70,7 +70,7 @@ class SharePartition:
 
     @property
     def end_offset(self) -> int:
-        """The first record that nobody has acquired so far."""
+        """The first record that was never acquired."""
         return self.runs.end_offset
 
     @property
@@ -87,7 +87,7 @@ class SharePartition:
         return self.in_flight < self.limits.max_in_flight or self.next_fetch_offset() < self.end_offset
 
     def durable_state(self) -> DurableState:
-        """What to store for the present version."""
+        """The state to store for the present version."""
         stored = Runs(self.start_offset)
         for run in self.runs:
             if run.state is RecordState.ACQUIRED:
@@ -102,7 +102,7 @@ class SharePartition:
         return min(locked, default=None)
 
     def log_starts_at(self, offset: int) -> None:
-        """Records below were deleted from the log: they are finished, whoever has them."""
+        """Records below were deleted from the log: they are finished, also for members that have them."""
         if offset > self.start_offset:
             self.runs.drop_before(offset)
             self.version += 1

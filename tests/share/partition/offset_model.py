@@ -22,7 +22,7 @@ class Record:
 
 @dataclass(slots=True)
 class OffsetModel:
-    """`finished`: what became of the records below `start`."""
+    """`finished`: how the records ended that are below `start`."""
 
     start: int
     lock_ms: int

@@ -207,7 +207,7 @@ class Walk:
         raise AssertionError(f"{list(self.partition.runs)} is left of {self.batches}")
 
     def _only_deliveries_grew(self, before: DurableState) -> None:
-        """What is stored already is enough for the next leader: no end of a record, no lower start is lost."""
+        """All that is stored is enough for the next leader: no end of a record, no lower start is lost."""
         now = {
             offset: (run.state, run.delivery_count)
             for run in self.partition.durable_state().runs

@@ -103,7 +103,7 @@ def test_after_its_deliveries_a_record_is_archived() -> None:
 
 
 def test_a_bad_record_is_isolated_from_its_neighbours() -> None:
-    """Whoever has record 5 dies with all that it has; the others accept. Only the bad one is archived."""
+    """The member that has record 5 dies with all that it has; the others accept. Only the bad one is archived."""
     partition, deaths = opened(), 0
     while partition.start_offset < 10:
         (acquired, *others) = take(partition, most=10)
@@ -168,7 +168,7 @@ def test_what_is_finished_may_be_acknowledged_again() -> None:
     assert partition.counts.accepted == 10
 
 
-def test_a_closed_session_gives_its_records_back_and_the_delivery_counts() -> None:
+def test_a_closed_session_gives_back_and_the_delivery_counts() -> None:
     partition = opened()
     take(partition)
     release_member(partition, "another")
@@ -229,6 +229,6 @@ def test_the_next_leader_delivers_again_with_the_count() -> None:
     )
     after = SharePartition.of(state, partition.limits)
     assert take(after, "b") == [Acquired(0, 9, 2), Acquired(20, 29, 2)]
-    # It was the last delivery, of which nobody knows how it ended.
+    # It was the last delivery, and how it ended is not known.
     last = SharePartition.of(after.durable_state(), partition.limits)
     assert take(last, "c") == [Acquired(0, 9, 2), Acquired(20, 29, 2)]
