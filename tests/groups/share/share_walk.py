@@ -37,6 +37,7 @@ SUBSCRIPTIONS = (frozenset("a"), frozenset("ab"), frozenset("abc"), frozenset("c
 TIME_STEPS_MS = (0, 1, 100, 1000, 3000, 5000, 11_000)
 MOST_CLIENTS = 7
 ROUNDS_TO_REST = 30
+LOST_ANSWERS = 0.1
 
 
 class ShareWalk:
@@ -62,6 +63,7 @@ class ShareWalk:
         self.told_epoch = 0
         self.stores = 0
         self.to_assign = False
+        self.is_resting = False
         self.assigned: Assigned | None = None
         self.to_start: Assignment | None = None
         self.started: Assignment | None = None
@@ -102,10 +104,16 @@ class ShareWalk:
                 self._check_is_durable(content)
             for client in self.clients:
                 if client.reply_id == answer.reply_id:
-                    client.answered(content)
-                    if client.epoch:
-                        known = (client.member_id, client.epoch, client.has)
-                        assert known in self.was_durable, "a client does not know what it has"
+                    self._deliver(client, content)
+
+    def _deliver(self, client: WalkingShareMember, content: Heartbeated) -> None:
+        if not self.is_resting and self.random.random() < LOST_ANSWERS:
+            client.lose_answer()
+            return
+        client.answered(content)
+        if client.epoch:
+            known = (client.member_id, client.epoch, client.has)
+            assert known in self.was_durable, "a client does not know what it has"
 
     def _check_is_durable(self, told: Heartbeated) -> None:
         self.told_epoch = max(self.told_epoch, told.member_epoch)
@@ -408,6 +416,7 @@ class ShareWalk:
 
     def rest(self) -> None:
         """Nothing happens any more but heartbeats: everybody has its part, all is covered, nothing is written."""
+        self.is_resting = True
         self.the_view_follows()
         for _ in range(ROUNDS_TO_REST):
             for client in self.clients:
