@@ -1,4 +1,4 @@
-"""The record of a consumer group (KIP-848), under the key of a group's record; and what such a key may hold.
+"""The record of a consumer group (KIP-848), under the key of a group's record.
 
 Stored format: docs/format/consumer-group-records.md. All integers are big-endian.
 """
@@ -8,7 +8,6 @@ from struct import Struct
 from typing import Final
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.group_record import GroupRecord, decode_group_record
 
 VERSION: Final = 2
 """Records of version 1 are those of classic groups."""
@@ -31,10 +30,13 @@ def encode_consumer_group(record: ConsumerGroupRecord) -> bytes:
     return _RECORD.pack(VERSION, _CONSUMER, record.group_epoch, record.state_since_ms)
 
 
-def decode_any_group(name: str, data: bytes) -> GroupRecord | ConsumerGroupRecord:
-    """The record of a group of any type. Raises `CorruptDataError`, `UnknownFormatVersionError`."""
-    if len(data) < _VERSION.size or _VERSION.unpack_from(data) != (VERSION,):
-        return decode_group_record(name, data)
+def is_consumer_group(data: bytes) -> bool:
+    """True if this group's record is that of a consumer group, by its version."""
+    return len(data) >= _VERSION.size and _VERSION.unpack_from(data) == (VERSION,)
+
+
+def decode_consumer_group(name: str, data: bytes) -> ConsumerGroupRecord:
+    """The record of what `is_consumer_group`. Raises `CorruptDataError`."""
     if len(data) != _RECORD.size:
         raise CorruptDataError(name, f"a consumer group's record has {_RECORD.size} bytes, not {len(data)}")
     _, group_type, group_epoch, state_since_ms = _RECORD.unpack(data)

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kafscale.errors import CorruptDataError
-from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
+from kafscale.formats.any_group_record import decode_any_group
 from kafscale.formats.consumer_member_record import ConsumerMember
 from kafscale.formats.group_record import GroupRecord
-from kafscale.formats.share_group_record import ShareGroupRecord, decode_share_group, is_share_group
+from kafscale.formats.share_group_record import ShareGroupRecord
 from kafscale.formats.share_member_record import ShareMember
 from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup, ConsumerPolicy
@@ -19,8 +19,6 @@ from kafscale.groups.stored_bytes import stored_size
 from kafscale.metadata import keys
 from kafscale.metadata.store import Snapshot
 from kafscale.protocol.quoting import quoted
-
-AnyRecord = GroupRecord | ConsumerGroupRecord | ShareGroupRecord
 
 logger = logging.getLogger(__name__)
 
@@ -61,11 +59,7 @@ def load_groups(
     for item in stored.items:
         group_id = keys.group_id(item.key)
         try:
-            record: AnyRecord = (
-                decode_share_group(item.key, item.value)
-                if is_share_group(item.value)
-                else decode_any_group(item.key, item.value)
-            )
+            record = decode_any_group(item.key, item.value)
         except CorruptDataError as problem:
             logger.error("a group cannot be served", extra={"problem": quoted(str(problem), 500)})
             loaded.unreadable.add(group_id)

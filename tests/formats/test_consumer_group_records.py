@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
+from kafscale.formats.any_group_record import decode_any_group
 from kafscale.formats.consumer_group_record import (
     ConsumerGroupRecord,
-    decode_any_group,
     encode_consumer_group,
 )
 from kafscale.formats.consumer_member_record import (
@@ -143,8 +143,8 @@ def test_what_is_no_record_of_a_group_is_refused_by_name(stored: bytes, problem:
 
 
 def test_later_versions_are_refused_by_name() -> None:
-    with pytest.raises(UnknownFormatVersionError, match=r"groups/7/g: format version 3 is not known"):
-        decode_any_group("groups/7/g", b"\x00\x03" + bytes(13))
+    with pytest.raises(UnknownFormatVersionError, match=r"groups/7/g: format version 4 is not known"):
+        decode_any_group("groups/7/g", b"\x00\x04" + bytes(13))
     with pytest.raises(UnknownFormatVersionError, match=f"{KEY}: format version 2 is not known"):
         decode_consumer_member(KEY, "m", b"\x00\x02" + bytes(60))
 

@@ -58,7 +58,7 @@ class ShareService:
         await self._release(session.key, session.partitions)
 
     def connection_ended(self, connection: object) -> None:
-        """End the sessions that the connection has opened, soon: its client is gone, or has connected anew."""
+        """End the sessions that the connection has opened, soon: its client is gone, or has another connection."""
         for session in self.sessions.remove_connection(connection):
             self._tasks.spawn(self._release(session.key, session.partitions), "release a member's records")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from kafscale.formats.any_group_record import AnyGroupRecord, decode_any_group
 from kafscale.formats.committed_offset import (
     CommittedOffset,
     decode_committed_offset,
@@ -16,12 +17,12 @@ from kafscale.formats.committed_offset import (
 )
 from kafscale.formats.consumer_group_record import (
     ConsumerGroupRecord,
-    decode_any_group,
     encode_consumer_group,
 )
 from kafscale.formats.export_records import encode_export_record
 from kafscale.formats.group_record import GroupRecord, encode_group_record
 from kafscale.formats.marker_record import encode_marker_record
+from kafscale.formats.share_group_record import ShareGroupRecord, encode_share_group
 from kafscale.formats.topic_record import encode_group_shard_record, encode_retired_epoch
 from kafscale.formats.transaction_record import (
     TransactionRecord,
@@ -218,10 +219,13 @@ def _is_of(topic: TopicPlan | None, committed: CommittedOffset) -> bool:
     return topic is not None and topic.record is not None and topic.record.topic_id == committed.topic_id
 
 
-def _without_members(group: GroupRecord | ConsumerGroupRecord, now_ms: int) -> bytes:
+def _without_members(group: AnyGroupRecord, now_ms: int) -> bytes:
     if isinstance(group, ConsumerGroupRecord):
         epoch = min(group.group_epoch + PASSED_OVER_EPOCHS, _MAX_INT32)
         return encode_consumer_group(ConsumerGroupRecord(epoch, now_ms))
+    if isinstance(group, ShareGroupRecord):
+        epoch = min(group.group_epoch + PASSED_OVER_EPOCHS, _MAX_INT32)
+        return encode_share_group(ShareGroupRecord(epoch, now_ms))
     return encode_group_record(
         GroupRecord(
             generation=min(group.generation + PASSED_OVER_EPOCHS, _MAX_INT32),
@@ -253,7 +257,7 @@ def is_same_entry(key: str, held: bytes, planned: bytes) -> bool:
     return False
 
 
-def _timeless_group(key: str, value: bytes) -> GroupRecord | ConsumerGroupRecord:
+def _timeless_group(key: str, value: bytes) -> AnyGroupRecord:
     return replace(decode_any_group(key, value), state_since_ms=0)
 
 

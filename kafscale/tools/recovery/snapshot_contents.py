@@ -5,11 +5,10 @@ from dataclasses import dataclass, field
 
 from kafscale.cluster.producer_ids import first_free
 from kafscale.errors import CorruptDataError
+from kafscale.formats.any_group_record import AnyGroupRecord, decode_any_group
 from kafscale.formats.committed_offset import CommittedOffset, decode_committed_offset
-from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
 from kafscale.formats.export_records import ExportRecord, decode_export_record
 from kafscale.formats.features import decode_level
-from kafscale.formats.group_record import GroupRecord
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.formats.marker_record import MarkerRecord, decode_marker_record
 from kafscale.formats.partition_record import decode_partition_record
@@ -48,7 +47,7 @@ class SnapshotContents:
     levels: dict[str, int] = field(default_factory=dict)
     journals: dict[str, JournalRecord] = field(default_factory=dict)
     group_shards: dict[str, GroupShardRecord] = field(default_factory=dict)
-    groups: dict[str, GroupRecord | ConsumerGroupRecord] = field(default_factory=dict)
+    groups: dict[str, AnyGroupRecord] = field(default_factory=dict)
     offsets: dict[str, CommittedOffset] = field(default_factory=dict)
     export_records: dict[str, ExportRecord] = field(default_factory=dict)
     export_progress: dict[str, bytes] = field(default_factory=dict)

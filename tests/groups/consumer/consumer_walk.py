@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
-from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
+from kafscale.formats.any_group_record import decode_any_group
+from kafscale.formats.consumer_group_record import ConsumerGroupRecord
 from kafscale.formats.consumer_member_record import ConsumerMember, MemberState, decode_consumer_member
 from kafscale.groups import any_group
 from kafscale.groups.assignors.registry import ASSIGNORS

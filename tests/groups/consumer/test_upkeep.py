@@ -6,7 +6,8 @@ from typing import NoReturn
 
 import pytest
 
-from kafscale.formats.consumer_group_record import ConsumerGroupRecord, decode_any_group
+from kafscale.formats.any_group_record import decode_any_group
+from kafscale.formats.consumer_group_record import ConsumerGroupRecord
 from kafscale.groups.consumer import target_computation
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE

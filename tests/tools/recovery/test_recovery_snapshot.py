@@ -14,6 +14,7 @@ from kafscale.cluster.marker import claim_marker
 from kafscale.cluster.producer_ids import ProducerIds
 from kafscale.errors import CorruptDataError, KafscaleError, UnknownFormatVersionError
 from kafscale.formats.acl_record import STORED_ACL
+from kafscale.formats.any_group_record import decode_any_group
 from kafscale.formats.committed_offset import (
     CommittedOffset,
     decode_committed_offset,
@@ -21,7 +22,6 @@ from kafscale.formats.committed_offset import (
 )
 from kafscale.formats.consumer_group_record import (
     ConsumerGroupRecord,
-    decode_any_group,
     encode_consumer_group,
 )
 from kafscale.formats.consumer_member_record import ConsumerMember, encode_consumer_member
@@ -34,6 +34,7 @@ from kafscale.formats.partition_record import (
     encode_partition_record,
 )
 from kafscale.formats.quota_record import QuotaEntity, encode_quotas, quota_key
+from kafscale.formats.share_group_record import ShareGroupRecord, encode_share_group
 from kafscale.formats.share_start_record import ShareStartRecord, encode_share_start
 from kafscale.formats.share_state_record import ShareStateRecord, encode_share_state
 from kafscale.formats.snapshot_file import SnapshotHeader, lasting
@@ -372,9 +373,17 @@ async def test_consumer_groups_come_back_empty_at_a_later_epoch() -> None:
     assert (await metadata.range(keys.GROUP_MEMBERS)).items == ()
 
 
-async def test_a_consumer_group_of_a_later_format_is_refused_by_name() -> None:
-    of_later = b"\x00\x03" + encode_consumer_group(ConsumerGroupRecord(12, SNAPSHOT_MS))[2:]
-    with pytest.raises(UnknownFormatVersionError, match=f"{keys.group('g')}.*version 3"):
+async def test_share_groups_come_back_empty_at_a_later_epoch() -> None:
+    puts = [*orders_puts(), Put(keys.group("g"), encode_share_group(ShareGroupRecord(12, SNAPSHOT_MS)))]
+    metadata = await restored(puts)
+    assert decode_any_group("", await value(metadata, keys.group("g"))) == ShareGroupRecord(
+        group_epoch=12 + PASSED_OVER_EPOCHS, state_since_ms=NOW_MS
+    )
+
+
+async def test_a_group_of_a_later_format_is_refused_by_name() -> None:
+    of_later = b"\x00\x04" + encode_consumer_group(ConsumerGroupRecord(12, SNAPSHOT_MS))[2:]
+    with pytest.raises(UnknownFormatVersionError, match=f"{keys.group('g')}.*version 4"):
         snapshot_of([*orders_puts(), Put(keys.group("g"), of_later)])
 
 
