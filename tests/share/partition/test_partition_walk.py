@@ -13,9 +13,11 @@ from kafscale.share.partition.acquiring import AcquireMode, LogBatch, Wanted, ac
 from kafscale.share.partition.releasing import end_locks, release_member
 from kafscale.share.partition.runs import FINAL_STATES, RecordState
 from kafscale.share.partition.share_partition import DurableState, ShareLimits, SharePartition
+from tests.share.mistakes import MACHINE_MISTAKES, Plant
 from tests.share.partition.offset_model import OffsetModel
 from tests.support.nightly import by_day
 
+WALKS_SEARCHED = 1_000
 WALKS = by_day(150, by_night=8_000)
 MEMBERS = ("a", "b", "c")
 LOCK_MS = 1_000
@@ -265,3 +267,15 @@ def test_it_equals_single_offsets_and_comes_to_its_end() -> None:
             walk(seed)
         except AssertionError as problem:
             raise AssertionError(f"seed {seed}: {problem}") from problem
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("plant", MACHINE_MISTAKES, ids=lambda plant: plant.__name__)
+def test_the_walk_notices(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in range(WALKS_SEARCHED):
+        try:
+            walk(seed)
+        except (AssertionError, KafkaError, pytest.fail.Exception):
+            return
+    pytest.fail(f"no walk of {WALKS_SEARCHED} notices")
