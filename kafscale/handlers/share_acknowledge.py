@@ -6,6 +6,7 @@ v2: renewed locks (KIP-1222).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kafscale.handlers.share_group_heartbeat import check_protocol
 from kafscale.protocol.api_messages import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.sharing.acknowledgements import AskedBatch, Outcomes, acknowledge_all
@@ -28,6 +29,7 @@ async def handle(
     """Answer when what the member says is durable, for each partition."""
     service = broker.sharing
     try:
+        check_protocol(broker)
         key = session_key(request, message.group_id, message.member_id)
         if message.share_session_epoch == OPENS:
             raise KafkaError(

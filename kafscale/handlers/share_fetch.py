@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Final
 
+from kafscale.handlers.share_group_heartbeat import check_protocol
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.api_messages import ShareFetchRequest
@@ -66,23 +67,29 @@ def _cancel(task: "asyncio.Task[None]") -> None:
 
 async def _answer(broker: Broker, request: RequestContext, message: ShareFetchRequest, reply: Reply) -> None:
     try:
+        check_protocol(broker)
         key = session_key(request, message.group_id, message.member_id)
         said = await _said(message)
         _check(message, said)
         session = broker.sharing.session(key, message.share_session_epoch, request.software)
     except KafkaError as refusal:
-        reply.send(
-            encode_share_fetch_response(request.correlation_id, refusal.code, refusal.message or None, 0, []),
-            error_code=refusal.code,
-        )
+        _refuse(request, reply, refusal)
         return
     try:
         outcomes, fetched = await _serve(broker, request, message, key, session, said)
+    except KafkaError as refusal:
+        _refuse(request, reply, refusal)
+        return
     except Exception:
         logger.exception("could not answer a share fetch", extra={"client": request.client_host})
         reply.end_connection()
         return
     _send(broker, request, message, reply, key, outcomes, fetched)
+
+
+def _refuse(request: RequestContext, reply: Reply, refusal: KafkaError) -> None:
+    frame = encode_share_fetch_response(request.correlation_id, refusal.code, refusal.message or None, 0, [])
+    reply.send(frame, error_code=refusal.code)
 
 
 async def _said(message: ShareFetchRequest) -> dict[SharedPartition, Sequence[AskedBatch]]:
@@ -133,13 +140,17 @@ async def _serve(
         if topic.topic_id is not None
         for index in topic.partitions
     ]
-    session.change(said, forgotten)
+    service.sessions.change(session, said, forgotten)
     asked = Asked(
         key=key,
         partitions=session.in_turn(),
         max_wait_ms=message.max_wait_ms,
         min_bytes=message.min_bytes,
-        max_bytes=message.max_bytes,
+        max_bytes=(
+            message.max_bytes
+            if request.throttle is None
+            else request.throttle.limited_bytes(message.max_bytes)
+        ),
         max_records=message.max_records,
         batch_size=message.batch_size,
         mode=_MODES[message.share_acquire_mode],
@@ -198,6 +209,8 @@ def _send(
         [SharedTopic(topic_id, partitions) for topic_id, partitions in topics.items()],
         leaders.endpoints,
     )
+    if request.throttle is not None:
+        request.throttle.shared(sum(map(len, buffers)))
     reply.send(buffers, held)
 
 

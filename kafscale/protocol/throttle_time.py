@@ -13,7 +13,12 @@ _INT32: Final = struct.Struct(">i")
 _LENGTH_AND_CORRELATION_BYTES: Final = 8
 _NO_TAGS_BYTES: Final = 1
 
-_FIRST_FIELD_SINCE: Final = {ApiKey.FETCH: 1, ApiKey.METADATA: 3, ApiKey.DESCRIBE_CONFIGS: 0}
+_FIRST_FIELD_SINCE: Final = {
+    ApiKey.FETCH: 1,
+    ApiKey.SHARE_FETCH: 1,
+    ApiKey.METADATA: 3,
+    ApiKey.DESCRIBE_CONFIGS: 0,
+}
 """The first version of an API whose response begins with its throttle time."""
 
 _FIRST_PRODUCE_VERSION: Final = 1

@@ -91,11 +91,22 @@ class RequestThrottle:
 
     def limited(self, fetch: FetchRequest) -> FetchRequest:
         """The fetch with limits that its quota allows at once."""
+        most = self.limited_bytes(fetch.max_bytes)
+        if most >= fetch.max_bytes:
+            return fetch
+        return fetch._replace(max_bytes=most, min_bytes=min(fetch.min_bytes, most))
+
+    def limited_bytes(self, max_bytes: int) -> int:
+        """The bytes that a fetch's quota allows at once, and no more than these."""
         quota = self._quotas.fetch
         most = quota.most_at_once(self._user, self._client_id) if quota.is_set else None
-        if most is None or most >= fetch.max_bytes:
-            return fetch
-        return fetch._replace(max_bytes=int(most), min_bytes=min(fetch.min_bytes, int(most)))
+        return max_bytes if most is None else min(max_bytes, int(most))
+
+    def shared(self, size_bytes: int) -> None:
+        """A share fetch is answered with so many bytes. They are not withheld: its member has the records already."""
+        if self._quotas.fetch.is_set:
+            delay_ms = self._quotas.fetch.record(self._user, self._client_id, size_bytes, self._now_ms())
+            self._apply(QuotaKind.FETCH, delay_ms)
 
     def withholds(self, size_bytes: int) -> bool:
         """True if a fetch's reply of this size must not be sent: its client gets an empty one, and has to wait."""

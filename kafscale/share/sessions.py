@@ -5,7 +5,7 @@ changed since the one before, and a broker that has no session, or is asked out 
 """
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -15,6 +15,8 @@ OPENS: Final = 0
 """The epoch of a request that opens a session."""
 CLOSES: Final = -1
 """The epoch of a request that ends one."""
+PARTITIONS_MAX: Final = 1_000_000
+"""Of all sessions of a broker: a client names any, and each takes some 150 bytes."""
 _LAST_EPOCH: Final = 2**31 - 1
 
 SharedPartition = tuple[uuid.UUID, int]
@@ -38,13 +40,6 @@ class ShareSession:
     epoch: int = 1
     partitions: dict[SharedPartition, None] = field(default_factory=dict)
 
-    def change(self, added: Iterable[SharedPartition], forgotten: Iterable[SharedPartition]) -> None:
-        """Fetch these from now on, and those no more."""
-        for partition in added:
-            self.partitions.setdefault(partition, None)
-        for partition in forgotten:
-            self.partitions.pop(partition, None)
-
     def in_turn(self) -> list[SharedPartition]:
         """The partitions; each request begins with another one, so that none is always the last."""
         order = list(self.partitions)
@@ -57,10 +52,12 @@ class ShareSession:
 
 
 class ShareSessions:
-    """The sessions of a broker; at most `limit` of them."""
+    """The sessions of a broker; at most `limit` of them, with at most `partition_limit` partitions together."""
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, partition_limit: int = PARTITIONS_MAX) -> None:
         self._limit = limit
+        self._partition_limit = partition_limit
+        self._partition_count = 0
         self._sessions: dict[SessionKey, ShareSession] = {}
         self._of_connection: dict[object, dict[SessionKey, None]] = {}
 
@@ -100,10 +97,34 @@ class ShareSessions:
         session.advance()
         return session
 
+    def change(
+        self, session: ShareSession, added: Collection[SharedPartition], forgotten: Iterable[SharedPartition]
+    ) -> None:
+        """Fetch these from now on, and those no more. They may be of topics that this broker does not know yet.
+
+        Raises `KafkaError` SHARE_SESSION_LIMIT_REACHED, and changes nothing.
+        """
+        if self._sessions.get(session.key) is not session:
+            return  # It was ended meanwhile.
+        if self._partition_count + len(added) > self._partition_limit:
+            raise KafkaError(
+                ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+                f"the share sessions of this broker have {self._partition_count} partitions, "
+                f"and {self._partition_limit} are the most",
+            )
+        partitions = session.partitions
+        before = len(partitions)
+        for partition in added:
+            partitions.setdefault(partition, None)
+        for partition in forgotten:
+            partitions.pop(partition, None)
+        self._partition_count += len(partitions) - before
+
     def remove(self, key: SessionKey) -> ShareSession | None:
         """End a session, if there is one."""
         session = self._sessions.pop(key, None)
         if session is not None:
+            self._partition_count -= len(session.partitions)
             keys = self._of_connection[session.connection]
             del keys[key]
             if not keys:

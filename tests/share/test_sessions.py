@@ -65,16 +65,33 @@ def test_there_is_a_limit() -> None:
 def test_each_partition_is_the_first_once() -> None:
     sessions = ShareSessions(1)
     session = sessions.open(MEMBER, "connection")
-    session.change([(TOPIC, index) for index in range(5)], [])
+    sessions.change(session, [(TOPIC, index) for index in range(5)], [])
     firsts = []
     for epoch in range(1, 6):
         firsts.append(session.in_turn()[0])
         sessions.go_on(MEMBER, epoch)
     assert sorted(firsts) == sorted(session.partitions)
-    session.change([(TOPIC, 9)], [(TOPIC, index) for index in range(5)])
+    sessions.change(session, [(TOPIC, 9)], [(TOPIC, index) for index in range(5)])
     assert session.in_turn() == [(TOPIC, 9)]
-    session.change([], [(TOPIC, 9), (TOPIC, 9)])
+    sessions.change(session, [], [(TOPIC, 9), (TOPIC, 9)])
     assert session.in_turn() == []
+
+
+def test_all_sessions_together_have_a_limit_of_partitions() -> None:
+    sessions = ShareSessions(9, partition_limit=4)
+    first = sessions.open(MEMBER, "connection")
+    sessions.change(first, [(TOPIC, index) for index in range(3)], [])
+    second = sessions.open(SessionKey("group", "another"), "connection")
+    with pytest.raises(KafkaError) as refusal:
+        sessions.change(second, [(TOPIC, 7), (TOPIC, 8)], [])
+    assert refusal.value.code is ErrorCode.SHARE_SESSION_LIMIT_REACHED
+    assert second.in_turn() == []
+    sessions.change(first, [], [(TOPIC, 0)])
+    sessions.change(second, [(TOPIC, 7), (TOPIC, 8)], [])
+    sessions.remove(MEMBER)
+    sessions.change(first, [(TOPIC, 9)], [])  # It has ended: nothing counts.
+    sessions.change(second, [(TOPIC, 9), (TOPIC, 10)], [])
+    assert len(second.partitions) == 4
 
 
 def test_sessions_go_with_their_connections() -> None:
