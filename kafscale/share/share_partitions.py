@@ -117,10 +117,13 @@ class SharePartitions:
     def __len__(self) -> int:
         return len(self._opened)
 
-    def find(self, place: SharePartitionId) -> LedSharePartition | None:
-        """The share partition if it is open."""
+    def find(self, place: SharePartitionId, log: SharedLog | None = None) -> LedSharePartition | None:
+        """The share partition if it is open, with the limits of its group; with `log`, if it is that of this log."""
         opened = self._opened.get(place)
-        return opened.led if opened is not None else None
+        if opened is None or (log is not None and opened.log != log):
+            return None
+        opened.led.machine.limits = self._policy(place.group_id).limits
+        return opened.led
 
     async def get(self, place: SharePartitionId, log: SharedLog) -> LedSharePartition:
         """The share partition, with the limits that hold for its group now; it is opened if it is not.
@@ -129,11 +132,10 @@ class SharePartitions:
         partition; COORDINATOR_NOT_AVAILABLE if the metadata store does not answer; UNKNOWN_SERVER_ERROR for records
         that cannot be read.
         """
-        opened = self._opened.get(place)
-        if opened is not None and opened.log == log:
-            opened.led.machine.limits = self._policy(place.group_id).limits
-            opened.led.log_starts_at(log.log_start_offset)
-            return opened.led
+        led = self.find(place, log)
+        if led is not None:
+            led.log_starts_at(log.log_start_offset)
+            return led
         opening = self._opening.get(place)
         if opening is None:
             opening = self._tasks.spawn(self._open(place, log), "open a share partition", is_awaited=True)

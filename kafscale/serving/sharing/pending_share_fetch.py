@@ -72,7 +72,13 @@ class PendingShareFetch:
         """Returns when the member has something, an error is to be answered, or its wait is over."""
         loop = asyncio.get_running_loop()
         deadline_sec = loop.time() + max(self._asked.max_wait_ms, 0) / 1000
-        await for_each([one for one in self._asked.partitions if one not in self._fetched.errors], self._open)
+        left = [
+            one
+            for one in self._asked.partitions
+            if one not in self._fetched.errors and not self._is_open(one)
+        ]
+        if left:
+            await for_each(left, self._open)
         try:
             while True:
                 self._changed.clear()
@@ -92,6 +98,20 @@ class PendingShareFetch:
         finally:
             for _, led in self._opened.values():
                 led.forget(self)
+
+    def _is_open(self, place: SharedPartition) -> bool:
+        """Listen to the partition if it is open, as nearly always; True also for one that is refused."""
+        try:
+            partition = self._service.led(place)
+            led = self._service.open_now(self._asked.key.group_id, place, partition)
+            if led is None:
+                return False
+            led.listen(self)
+        except KafkaError as refusal:
+            self._fetched.errors[place] = refusal
+        else:
+            self._opened[place] = partition, led
+        return True
 
     async def _open(self, place: SharedPartition) -> None:
         try:

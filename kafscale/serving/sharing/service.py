@@ -95,6 +95,12 @@ class ShareService:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")
         return partition
 
+    def open_now(
+        self, group_id: str, place: SharedPartition, partition: Partition
+    ) -> LedSharePartition | None:
+        """The share partition if it is open, without a wait."""
+        return self._partitions.find(SharePartitionId(group_id, *place), PartitionLogOfLeader(partition))
+
     async def shared(self, group_id: str, place: SharedPartition, partition: Partition) -> LedSharePartition:
         """The share partition. Raises `KafkaError` as `SharePartitions.get` does."""
         return await self._partitions.get(SharePartitionId(group_id, *place), PartitionLogOfLeader(partition))
