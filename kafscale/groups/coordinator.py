@@ -24,6 +24,7 @@ from kafscale.groups.events import (
     Sync,
 )
 from kafscale.groups.group import GROUP_MEMORY_BYTES, Group, long_text_bytes, protocols_bytes
+from kafscale.groups.lag import LogEndOffset
 from kafscale.groups.offsets import (
     GroupOffsets,
     TopicPartition,
@@ -38,6 +39,7 @@ from kafscale.groups.shard import GroupShard
 from kafscale.groups.shard_writer import fenced
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.share.coordinator import ShareGroups
+from kafscale.groups.share.offsets import ShareOffsets
 from kafscale.groups.share.requests import DescribedShareGroup, ShareHeartbeat, ShareHeartbeatAnswer
 from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
@@ -52,12 +54,18 @@ from kafscale.settings.broker import Settings
 _COORDINATED_ELSEWHERE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
+def _led_elsewhere(topic: str, index: int) -> int | None:
+    """The log end offset of a partition that this broker does not lead: the store has it."""
+    return None
+
+
 class GroupCoordinator:
     """The groups whose shards this broker coordinates.
 
     Every method raises `KafkaError` for errors of the request as a whole: NOT_COORDINATOR,
     COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE (the store is unavailable), INVALID_GROUP_ID.
-    `now_ms` is a clock of Unix milliseconds that never goes back.
+    `now_ms` is a clock of Unix milliseconds that never goes back. `log_end_offset`: of partitions that this broker
+    leads, for the lag of share groups.
     """
 
     def __init__(
@@ -69,6 +77,7 @@ class GroupCoordinator:
         metrics: GroupMetrics,
         now_ms: Callable[[], int],
         participation: Participation,
+        log_end_offset: LogEndOffset = _led_elsewhere,
     ) -> None:
         self._shards = shards
         self._store = store
@@ -76,6 +85,7 @@ class GroupCoordinator:
         self._now_ms = now_ms
         self.consumers = ConsumerGroups(shards, view, settings, now_ms)
         self.shares = ShareGroups(shards, settings, now_ms)
+        self.share_offsets = ShareOffsets(shards, store, view, settings, now_ms, log_end_offset)
         self._commits = OffsetCommits(shards, store, view, metrics, now_ms)
         self._transactional = TransactionalCommits(shards, store, participation, metrics, now_ms)
 

@@ -15,6 +15,7 @@ from kafscale.groups.offsets import TopicPartition, expires_at_ms, read_offsets,
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.cleaning import delete_of_gone_topics
 from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.subscription import subscribed_topics
@@ -50,6 +51,7 @@ class OffsetExpiry:
         self._now_ms = now_ms
         self._failures = ItemFailures(BackgroundWork.OFFSET_EXPIRY, failures)
         self._topics_went = False
+        self._view = view
         self._unsubscribe = view.subscribe(self._topic_changed)
         self._tasks = TaskOwner()
 
@@ -82,6 +84,7 @@ class OffsetExpiry:
             self._topics_went = False
             for _, running in groups:
                 running.expiry_check_at_ms = 0
+        await self._check_share_groups(groups)
         for shard, running in groups:
             if isinstance(running.group, ShareGroup):
                 continue  # It has no offsets, and stays until it is deleted, as in Kafka.
@@ -98,6 +101,28 @@ class OffsetExpiry:
                 except Exception as problem:  # noqa: BLE001 - reported
                     running.expiry_check_at_ms = 0
                     self._failures.report(quoted(running.group.group_id), problem)
+
+    async def _check_share_groups(self, groups: Iterable[tuple[GroupShard, RunningGroup]]) -> None:
+        """Delete what share groups have of deleted topics."""
+        now_ms = self._now_ms()
+        due = [
+            (shard, running)
+            for shard, running in groups
+            if isinstance(running.group, ShareGroup) and running.expiry_check_at_ms <= now_ms
+        ]
+        for _, running in due:
+            running.expiry_check_at_ms = now_ms + self._retention_ms
+        try:
+            await delete_of_gone_topics(self._store, self._view, due)
+        except (KafkaError, StoreError) as problem:
+            for _, running in due:
+                running.expiry_check_at_ms = 0
+            fields = {"problem": quoted(str(problem), 500)}
+            logger.warning("could not look for share groups' offsets of deleted topics", extra=fields)
+        except Exception as problem:  # noqa: BLE001 - reported
+            for _, running in due:
+                running.expiry_check_at_ms = 0
+            self._failures.report("share groups", problem)
 
     async def _check_group(self, shard: GroupShard, running: RunningGroup) -> None:
         running.touched = set()

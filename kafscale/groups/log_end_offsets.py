@@ -69,15 +69,23 @@ class LogEndOffsets:
 
     async def refresh(self) -> None:
         """Read all that are wanted and not known locally. Raises `StoreError`."""
-        wanted = sorted({one for one in self._wanted() if self._local(*one) is None})
-        found: dict[TopicPartition, int] = {}
-        for start in range(0, len(wanted), self._store.max_operations):
-            part = wanted[start : start + self._store.max_operations]
-            for key, item in (await read_many(self._store, [keys.partition(*one) for one in part])).items():
-                try:
-                    record = decode_partition_record(key, item.value)
-                except CorruptDataError as problem:
-                    logger.error("a partition's record cannot be read", extra={"problem": str(problem)})
-                    continue
-                found[keys.topic_and_partition(key)] = record.log_end_offset
-        self._elsewhere = found
+        wanted = {one for one in self._wanted() if self._local(*one) is None}
+        self._elsewhere = await stored_end_offsets(self._store, wanted)
+
+
+async def stored_end_offsets(
+    store: MetadataStore, partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """The log end offsets in the records of these partitions; those without are left out. Raises `StoreError`."""
+    wanted = sorted(set(partitions))
+    found: dict[TopicPartition, int] = {}
+    for start in range(0, len(wanted), store.max_operations):
+        part = wanted[start : start + store.max_operations]
+        for key, item in (await read_many(store, [keys.partition(*one) for one in part])).items():
+            try:
+                record = decode_partition_record(key, item.value)
+            except CorruptDataError as problem:
+                logger.error("a partition's record cannot be read", extra={"problem": str(problem)})
+                continue
+            found[keys.topic_and_partition(key)] = record.log_end_offset
+    return found

@@ -49,8 +49,8 @@ class GroupHome(Protocol):
     async def assign(self, running: "RunningGroup", group: ConsumerGroup | ShareGroup) -> Assigned:
         """Compute the target assignment of the group."""
 
-    async def initialize_starts(self, group: ShareGroup, partitions: Assignment) -> StartsInitialized:
-        """Set the start of each of these partitions that has none."""
+    async def initialize_starts(self, running: "RunningGroup", partitions: Assignment) -> StartsInitialized:
+        """Set the start of each of these partitions of a share group that has none."""
 
     def remove(self, running: "RunningGroup") -> None:
         """Remove a group that is not used any more."""
@@ -79,6 +79,7 @@ class RunningGroup:
     `in_store`: if it has a record in the store. `commits_in_flight`: which may write one. `stored`: the group's bytes
     in the store; `member_bytes`: those of the members' own keys. `touched`: during a search for expired offsets, the
     keys that were committed since it began. `expiry_check_at_ms`: none of its offsets can expire before that.
+    `starts_lock`: of a share group; whoever writes starts decides by those that it has read under it.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class RunningGroup:
         self.commits_in_flight = 0
         self.touched: set[str] | None = None
         self.expiry_check_at_ms = 0
+        self.starts_lock = asyncio.Lock()
         self._now_ms = now_ms
         self._home = home
         self._totals = totals
@@ -217,9 +219,7 @@ class RunningGroup:
                 case Assign():
                     self._spawn_answer("assign", partial(self._home.assign, self, self._modern_group()))
                 case InitializeStarts(partitions=partitions):
-                    group = self._modern_group()
-                    assert isinstance(group, ShareGroup)
-                    self._spawn_answer("starts", partial(self._home.initialize_starts, group, partitions))
+                    self._spawn_answer("starts", partial(self._home.initialize_starts, self, partitions))
                 case RebalanceStarted(reason=reason):
                     self._log(logging.INFO, "rebalance", reason=reason)
                 case RebalanceCompleted(duration_ms=duration_ms):

@@ -79,7 +79,7 @@ class GroupService:
         )
         self._marker_watch = MarkerWatch(store, self._shards.markers_put)
         self.coordinator = GroupCoordinator(
-            self._shards, store, view, settings, metrics.groups, now_ms, participation
+            self._shards, store, view, settings, metrics.groups, now_ms, participation, log_end_offset
         )
         _register_gauges(self._shards, settings, metrics, now_ms)
 

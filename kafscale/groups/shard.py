@@ -254,7 +254,7 @@ class GroupShard:
         try:
             await self.flush()  # Commits that were accepted while the group was alive.
             if isinstance(running.group, ShareGroup):
-                await self._delete_starts(group_id)
+                await self._delete_starts(running)
             offsets = await read_offsets(self._store, group_id)
             deletions = [Delete(keys.group_offset(group_id, topic, index)) for topic, index in offsets]
             dropped = [Delete(keys.pending_offsets(*one)) for one in self.pending.transactions_of(group_id)]
@@ -267,11 +267,13 @@ class GroupShard:
         self._remove_lag(running)
         self.remove(running)
 
-    async def _delete_starts(self, group_id: str) -> None:
+    async def _delete_starts(self, running: RunningGroup) -> None:
         if self._starts is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker serves no share groups")
         try:
-            await self._starts.delete(group_id, self.write)
+            async with running.starts_lock:
+                await self.flush()  # What others wrote under the lock.
+                await self._starts.delete(running.group.group_id, self.write)
         except StoreError as problem:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
 
@@ -389,14 +391,16 @@ class GroupShard:
         self._metrics.assignment_duration.observe(time.perf_counter() - began)
         return assigned
 
-    async def initialize_starts(self, group: ShareGroup, partitions: Assignment) -> StartsInitialized:
+    async def initialize_starts(self, running: RunningGroup, partitions: Assignment) -> StartsInitialized:
         """See `GroupHome`. Raises `KafkaError` NOT_COORDINATOR."""
         if self._starts is None:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker serves no share groups")
         while True:
             try:
-                await self.flush()  # What is deleted, say, is not found any more then.
-                await self._starts.initialize(group.group_id, partitions, self.write_patiently)
+                async with running.starts_lock:
+                    await self.flush()  # What is deleted, say, is not found any more then.
+                    group_id = running.group.group_id
+                    await self._starts.initialize(group_id, partitions, self.write_patiently)
             except StoreError as problem:
                 logger.info("a start waits for the metadata store", extra={"problem": str(problem)})
                 await asyncio.sleep(RETRY_SEC)

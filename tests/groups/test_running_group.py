@@ -335,7 +335,7 @@ async def _sync_when_storing_raises(problem: Exception) -> tuple[Synced, Group]:
         async def assign(self, running: RunningGroup, group: ConsumerGroup | ShareGroup) -> Assigned:
             raise AssertionError("it is a classic group")
 
-        async def initialize_starts(self, group: ShareGroup, partitions: Assignment) -> StartsInitialized:
+        async def initialize_starts(self, running: RunningGroup, partitions: Assignment) -> StartsInitialized:
             raise AssertionError("it is a classic group")
 
         def remove(self, running: RunningGroup) -> None:

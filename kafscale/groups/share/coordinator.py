@@ -78,7 +78,7 @@ class ShareGroups:
                 raise _not_found(request.group_id)
             self._admission.check_new_group()
             return self._shards.shard(request.group_id).create_share(request.group_id)
-        _check_type(running)
+        check_type(running)
         return running
 
     def describe(self, group_id: str) -> DescribedShareGroup:
@@ -86,7 +86,7 @@ class ShareGroups:
         running = self._shards.group(group_id)
         if running is None or running.group.state is GroupState.DEAD:
             raise _not_found(group_id)
-        group = _check_type(running)
+        group = check_type(running)
         return DescribedShareGroup(
             group_id=group_id,
             state=group.state.value,
@@ -108,7 +108,8 @@ class ShareGroups:
         )
 
 
-def _check_type(running: RunningGroup) -> ShareGroup:
+def check_type(running: RunningGroup) -> ShareGroup:
+    """The share group. Raises `KafkaError` GROUP_ID_NOT_FOUND for a group of another type."""
     group = running.group
     if isinstance(group, ShareGroup):
         return group
