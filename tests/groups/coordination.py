@@ -22,6 +22,7 @@ from kafscale.groups.expiry import OffsetExpiry
 from kafscale.groups.group import Group
 from kafscale.groups.marker_watch import MarkerWatch
 from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.starts_in_store import StartsInStore
 from kafscale.groups.states import GroupState
 from kafscale.groups.transactional_commits import Committer
 from kafscale.metadata import keys
@@ -32,7 +33,6 @@ from kafscale.ops.metrics import Metrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.settings.broker import Settings
 from tests.groups.controlled_metadata import Metadata
-from tests.groups.starts_in_store import StartsInStore
 from tests.groups.transactions import PRODUCER_ID, OpenTransactions
 from tests.support.owners import end_leases
 from tests.support.virtual_time import run_virtually
@@ -110,7 +110,7 @@ class Coordinating:
             metrics,
             now_ms,
             on_lost=self.lost.append,
-            share_starts=StartsInStore(seen),
+            share_starts=StartsInStore(seen, now_ms),
         )
         self.coordinator = GroupCoordinator(
             self.shards, seen, self.view, settings, metrics, now_ms, self.transactions

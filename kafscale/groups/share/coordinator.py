@@ -75,7 +75,8 @@ class ShareGroups:
         running = self._admission.find(request.group_id)
         if running is None:
             if request.member_epoch != JOINS:
-                raise _not_found(request.group_id)
+                what = "Share group" if request.member_epoch > JOINS else "Group"  # as Kafka
+                raise not_found(request.group_id, what)
             self._admission.check_new_group()
             return self._shards.shard(request.group_id).create_share(request.group_id)
         check_type(running)
@@ -85,7 +86,7 @@ class ShareGroups:
         """ShareGroupDescribe. Raises GROUP_ID_NOT_FOUND."""
         running = self._shards.group(group_id)
         if running is None or running.group.state is GroupState.DEAD:
-            raise _not_found(group_id)
+            raise not_found(group_id)
         group = check_type(running)
         return DescribedShareGroup(
             group_id=group_id,
@@ -116,5 +117,6 @@ def check_type(running: RunningGroup) -> ShareGroup:
     raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group.group_id)} is not a share group.")
 
 
-def _not_found(group_id: str) -> KafkaError:
-    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {quoted(group_id)} not found.")
+def not_found(group_id: str, what: str = "Group") -> KafkaError:
+    """GROUP_ID_NOT_FOUND, in Kafka's words."""
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"{what} {quoted(group_id)} not found.")

@@ -27,7 +27,7 @@ from kafscale.groups.request_limits import check_group_id
 from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shards import GroupShards
-from kafscale.groups.share.coordinator import check_type
+from kafscale.groups.share.coordinator import check_type, not_found
 from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
@@ -169,7 +169,7 @@ class ShareOffsets:
         check_share_group_id(group_id)
         shard, running = self._shards.shard(group_id), self._admission.find(group_id)
         if running is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {quoted(group_id)} not found.")
+            raise not_found(group_id)
         _check_empty(running)
         async with self._stored(shard, running) as stored:
             starts = _of_topics(stored.start_keys, topic_ids)

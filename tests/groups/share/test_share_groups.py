@@ -28,7 +28,6 @@ from tests.groups.coordination import (
     scenario,
 )
 from tests.groups.share.member import SharingMember
-from tests.groups.starts_in_store import STARTS
 
 SMALL, SMALL_ID = "tasks", uuid.UUID(int=5)
 OTHER, OTHER_ID = "returns", uuid.UUID(int=6)
@@ -55,7 +54,7 @@ def group_of(broker: Coordinating) -> ShareGroup:
 
 async def starts(brokers: Brokers, group_id: str = GROUP) -> set[str]:
     """The partitions that have a start, as `topic id/index`."""
-    prefix = f"{STARTS}{group_id}/"
+    prefix = keys.group_share_starts(group_id)
     return {item.key.removeprefix(prefix) for item in (await brokers.store.range(prefix)).items}
 
 
@@ -258,7 +257,7 @@ async def test_a_topic_that_does_not_exist_yet_gives_no_partitions(brokers: Brok
 async def test_no_partition_is_assigned_before_its_start_is_stored(brokers: Brokers) -> None:
     broker = await started(brokers)
     member = sharing(broker)
-    with brokers.store.hold("transact", STARTS) as hold:
+    with brokers.store.hold("transact", keys.SHARE_STARTS) as hold:
         joining = asyncio.create_task(member.heartbeat())
         await hold.reached.wait()
         await asyncio.sleep(1)
