@@ -249,17 +249,40 @@ async def test_starts_that_are_late_do_not_undo_an_alteration(brokers: Brokers) 
     await was_there(broker, OTHER)
     member = sharing(broker)
     with brokers.store.hold("range", keys.SHARE_STARTS) as hold:
+        altering = asyncio.create_task(alter(broker, 7, 8, 9))
+        await hold.until_reached()
+        joining = asyncio.create_task(member.heartbeat())
+        await asyncio.sleep(0.1)
+        leaving = asyncio.create_task(member.leave())
+        await asyncio.sleep(0.1)
+        hold.release()
+        assert await altering == {}
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            await joining
+        await leaving
+    await asyncio.sleep(1)
+    assert await starts(brokers) == {0: (0, 7), 1: (0, 8), 2: (0, 9)}
+
+
+@scenario()
+async def test_starts_that_are_late_are_not_left_over_of_a_deleted_group(brokers: Brokers) -> None:
+    broker = await started(brokers)
+    await was_there(broker, OTHER)
+    member = sharing(broker)
+    with brokers.store.hold("range", keys.SHARE_STARTS) as hold:
         joining = asyncio.create_task(member.heartbeat())
         await hold.until_reached()
         leaving = asyncio.create_task(member.leave())
         await asyncio.sleep(0.1)
-        altering = asyncio.create_task(alter(broker, 7, 8, 9))
+        deleting = asyncio.create_task(broker.coordinator.delete(GROUP))
         await asyncio.sleep(0.1)
         hold.release()
-        assert await altering == {}
-    await asyncio.gather(joining, leaving, return_exceptions=True)
+        assert await deleting is ErrorCode.NONE
+        with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
+            await joining
+        await leaving
     await asyncio.sleep(1)
-    assert {offset for _, offset in (await starts(brokers)).values()} == {7, 8, 9}
+    assert (await stored(brokers)).start_keys == []
 
 
 @scenario()
@@ -284,9 +307,11 @@ async def test_an_alteration_that_the_store_does_not_take_in_time(brokers: Broke
     with brokers.store.hold("transact", keys.SHARE_STARTS) as hold:
         with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
             await alter(broker, 8)
+        # It comes true after all, and the next one knows.
+        altering = asyncio.create_task(alter(broker, 9))
+        await asyncio.sleep(0.1)
         hold.release()
-    # It came true after all, and the next one knows.
-    assert await alter(broker, 9) == {}
+        assert await altering == {}
     assert (await starts(brokers))[0] == (2, 9)
 
 
