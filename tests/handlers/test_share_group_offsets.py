@@ -47,7 +47,9 @@ class Admin:
         """By topic: start, leader epoch and lag of each partition; or the error of the group."""
         asked = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
         topic = asked.DescribeShareGroupOffsetsRequestTopic
-        named = topics and [topic(topic_name=name, partitions=list(of)) for name, of in topics.items()]
+        named = None
+        if topics is not None:
+            named = [topic(topic_name=name, partitions=list(of)) for name, of in topics.items()]
         request = m.DescribeShareGroupOffsetsRequest(groups=[asked(group_id=group, topics=named)])
         (found,) = (await self.ask(request, version)).groups
         assert found.group_id == group
