@@ -79,7 +79,7 @@ class RunningGroup:
     `in_store`: if it has a record in the store. `commits_in_flight`: which may write one. `stored`: the group's bytes
     in the store; `member_bytes`: those of the members' own keys. `touched`: during a search for expired offsets, the
     keys that were committed since it began. `expiry_check_at_ms`: none of its offsets can expire before that.
-    `starts_lock`: of a share group; whoever writes starts decides by those that it has read under it.
+    `starts_lock`: held from reading a share group's starts until those that follow from them are written.
     """
 
     def __init__(

@@ -90,7 +90,7 @@ async def handle(
 async def _deleted(
     broker: "Broker", group_id: str, topic_ids: frozenset[uuid.UUID]
 ) -> frozenset[uuid.UUID] | KafkaError:
-    """The topics of which something was deleted; returns the refusal, which may come when nobody waits any more."""
+    """The topics of which something was deleted; or the refusal, which may come after the request's end."""
     try:
         return await broker.groups.share_offsets.delete(group_id, topic_ids)
     except KafkaError as refusal:

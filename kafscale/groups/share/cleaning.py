@@ -1,4 +1,4 @@
-"""What share groups have of deleted topics: their starts and states go with the topic."""
+"""Deletes the starts and states of share groups whose topic was deleted."""
 
 from collections.abc import Sequence
 

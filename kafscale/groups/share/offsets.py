@@ -180,7 +180,7 @@ class ShareOffsets:
 
     @asynccontextmanager
     async def _stored(self, shard: GroupShard, running: RunningGroup) -> AsyncIterator[StoredShareGroup]:
-        """What is stored of the group, which is empty when the block begins; nobody else writes its starts then."""
+        """The stored group, which has no members when the block begins; no other task writes its starts meanwhile."""
         async with running.starts_lock:
             await shard.flush()
             stored = await self._read(running.group.group_id)
@@ -228,7 +228,7 @@ def _unavailable(problem: StoreError) -> KafkaError:
 
 
 def _lag(state: ShareStateRecord, end_offset: int | None) -> int:
-    """What is between the start offset and the log's end, without what is finished in between."""
+    """The records from the start offset to the log's end, without those that are finished."""
     if end_offset is None:
         return UNKNOWN_LAG
     finished = sum(

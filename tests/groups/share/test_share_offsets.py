@@ -179,7 +179,7 @@ async def test_a_group_is_made_for_its_offsets(brokers: Brokers) -> None:
 
 
 @scenario()
-async def test_nothing_is_altered_or_deleted_under_members_and_of_other_groups(brokers: Brokers) -> None:
+async def test_groups_with_members_and_other_groups_are_refused(brokers: Brokers) -> None:
     broker = await started(brokers)
     with refused(ErrorCode.GROUP_ID_NOT_FOUND) as problem:
         await delete(broker)
@@ -224,7 +224,7 @@ async def test_a_member_that_joins_before_the_write_keeps_its_starts(brokers: Br
 
 
 @scenario()
-async def test_a_member_that_joins_during_the_write_reads_from_the_altered_start(brokers: Brokers) -> None:
+async def test_a_member_that_joins_during_the_write_reads_from_there(brokers: Brokers) -> None:
     broker = await started(brokers)
     await was_there(broker)
     await delete(broker)
@@ -243,7 +243,7 @@ async def test_a_member_that_joins_during_the_write_reads_from_the_altered_start
 
 
 @scenario()
-async def test_starts_that_are_late_do_not_undo_an_alteration(brokers: Brokers) -> None:
+async def test_late_starts_do_not_undo_an_alteration(brokers: Brokers) -> None:
     """A member joins and leaves while its starts are looked for; an administrator comes between."""
     broker = await started(brokers)
     await was_there(broker, OTHER)
@@ -265,7 +265,7 @@ async def test_starts_that_are_late_do_not_undo_an_alteration(brokers: Brokers) 
 
 
 @scenario()
-async def test_starts_that_are_late_are_not_left_over_of_a_deleted_group(brokers: Brokers) -> None:
+async def test_late_starts_are_not_left_over_of_a_deleted_group(brokers: Brokers) -> None:
     broker = await started(brokers)
     await was_there(broker, OTHER)
     member = sharing(broker)
@@ -286,7 +286,7 @@ async def test_starts_that_are_late_are_not_left_over_of_a_deleted_group(brokers
 
 
 @scenario()
-async def test_alterations_at_the_same_time_raise_the_state_epoch_one_after_the_other(
+async def test_alterations_at_the_same_time_come_one_by_one(
     brokers: Brokers,
 ) -> None:
     broker = await started(brokers)
