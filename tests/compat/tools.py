@@ -27,9 +27,13 @@ KAFKA_LIBS = TOOLS / "kafka-libs"
 KAFKA_JARS = JarSet(POM, KAFKA_LIBS)
 COMPACTION_LIBS = TOOLS / "kafka-compaction-libs"
 COMPACTION_JARS = JarSet(Path(__file__).with_name("compaction") / "pom.xml", COMPACTION_LIBS)
+SHARE_GROUPS = Path(__file__).with_name("share_groups")
+KAFKA_SHARE_LIBS = TOOLS / "kafka-share-libs"
+KAFKA_SHARE_JARS = JarSet(SHARE_GROUPS / "pom.xml", KAFKA_SHARE_LIBS)
 FRANZ_SOURCE = Path(__file__).with_name("go")
 FRANZ = TOOLS / "franz"
-FRANZ_STAMP = TOOLS / "franz.sha256"
+FRANZ_SHARE_SOURCE = SHARE_GROUPS / "go"
+FRANZ_SHARE = TOOLS / "franz-share"
 KAFKA_JS_SOURCE = Path(__file__).with_name("node")
 KAFKA_JS = TOOLS / "kafkajs"
 
@@ -57,9 +61,19 @@ def kcat_missing() -> str | None:
 
 def franz_missing() -> str | None:
     """Why franz-go tests cannot run here, or None."""
-    if _franz_current():
-        return None
-    return "the franz-go client is not built in .tools/franz (needs Go; run `python -m tests.compat.tools`)"
+    return _not_built(FRANZ_SOURCE, FRANZ)
+
+
+def franz_share_missing() -> str | None:
+    """Why tests of franz-go in share groups cannot run here, or None."""
+    return _not_built(FRANZ_SHARE_SOURCE, FRANZ_SHARE)
+
+
+def kafka_share_missing() -> str | None:
+    """Why Java's share consumers, and the Kafka that serves them, cannot run here, or None."""
+    if java_missing() is None and not KAFKA_SHARE_JARS.paths():
+        return "Kafka 4.2's Java artifacts are not in .tools/kafka-share-libs (run `python -m tests.compat.tools`)"
+    return java_missing()
 
 
 def kafka_js_missing() -> str | None:
@@ -81,6 +95,11 @@ def install_compaction_libs() -> str:
     return install_jars(COMPACTION_JARS)
 
 
+def install_kafka_share_libs() -> str:
+    """The Kafka of the tests of share groups into `.tools/kafka-share-libs`. Returns what was done."""
+    return install_jars(KAFKA_SHARE_JARS)
+
+
 def install_kcat() -> str:
     """kcat from the machine's packages. Returns what was done."""
     return ensure_command("kcat", package="kcat")
@@ -88,15 +107,12 @@ def install_kcat() -> str:
 
 def install_franz() -> str:
     """The franz-go client of tests/compat/go, built with Go into `.tools/franz`. Returns what was done."""
-    if _franz_current():
-        return "there already"
-    ensure_command("go", package="golang-go")
-    staging = TOOLS / "franz.new"
-    # without the commit in the binary: a checkout of another owner would refuse to tell it
-    run_command("go", "build", "-C", str(FRANZ_SOURCE), "-buildvcs=false", "-o", str(staging), ".")
-    staging.rename(FRANZ)
-    FRANZ_STAMP.write_text(_franz_digest())
-    return "built with Go"
+    return _build(FRANZ_SOURCE, FRANZ)
+
+
+def install_franz_share() -> str:
+    """The franz-go client of tests/compat/share_groups/go, built into `.tools/franz-share`."""
+    return _build(FRANZ_SHARE_SOURCE, FRANZ_SHARE)
 
 
 def install_kafka_js() -> str:
@@ -115,8 +131,10 @@ def install_kafka_js() -> str:
 PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
     "kafka": ("Kafka's Java artifacts", install_kafka_libs),
     "kafka-compaction": ("Kafka Streams", install_compaction_libs),
+    "kafka-share": ("Kafka 4.2 for share groups", install_kafka_share_libs),
     "kcat": ("kcat", install_kcat),
     "franz": ("franz-go", install_franz),
+    "franz-share": ("franz-go for share groups", install_franz_share),
     "kafkajs": ("KafkaJS", install_kafka_js),
     "versitygw": ("versitygw", install_s3_server),
     "etcd": ("etcd", install_etcd),
@@ -126,8 +144,8 @@ PARTS: Mapping[str, tuple[str, Callable[[], str]]] = {
 }
 """The name of each part in the output, and its installer."""
 QUEUES = (
-    ("kafka", "kafka-compaction", "spark"),
-    ("helm", "versitygw", "franz"),
+    ("kafka", "kafka-compaction", "kafka-share", "spark"),
+    ("helm", "versitygw", "franz", "franz-share"),
     ("etcd", "promtool", "kcat"),
     ("kafkajs",),
 )
@@ -171,13 +189,35 @@ def _install_all(parts: Sequence[str]) -> bool:
     return is_complete
 
 
-def _franz_current() -> bool:
-    return FRANZ.exists() and FRANZ_STAMP.exists() and FRANZ_STAMP.read_text() == _franz_digest()
+def _not_built(source: Path, program: Path) -> str | None:
+    if _is_built(source, program):
+        return None
+    return f"the franz-go client is not built in .tools/{program.name} (needs Go; run `python -m tests.compat.tools`)"
 
 
-def _franz_digest() -> str:
+def _build(source: Path, program: Path) -> str:
+    if _is_built(source, program):
+        return "there already"
+    ensure_command("go", package="golang-go")
+    staging = program.with_name(f"{program.name}.new")
+    # without the commit in the binary: a checkout of another owner would refuse to tell it
+    run_command("go", "build", "-C", str(source), "-buildvcs=false", "-o", str(staging), ".")
+    staging.rename(program)
+    _stamp(program).write_text(_digest(source))
+    return "built with Go"
+
+
+def _stamp(program: Path) -> Path:
+    return program.with_name(f"{program.name}.sha256")
+
+
+def _is_built(source: Path, program: Path) -> bool:
+    return program.exists() and _stamp(program).exists() and _stamp(program).read_text() == _digest(source)
+
+
+def _digest(source: Path) -> str:
     digest = hashlib.sha256()
-    for path in sorted(FRANZ_SOURCE.iterdir()):
+    for path in sorted(source.iterdir()):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 

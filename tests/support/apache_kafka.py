@@ -3,6 +3,7 @@
 import socket
 from pathlib import Path
 
+from tests.compat.tools import KAFKA_LIBS
 from tests.support.java import java_command, run_tool
 from tests.support.ports import free_port
 from tests.support.process import ServerProcess, clean_environment
@@ -14,10 +15,13 @@ SIGTERM_EXIT_CODE = 143  # the JVM runs its shutdown hooks and then exits by the
 
 
 class ApacheKafka(ServerProcess):
-    """The same surface as `KafscaleBroker` for the compatibility tests."""
+    """The same surface as `KafscaleBroker` for the compatibility tests. `libs`: the folder of its jars."""
 
-    def __init__(self, folder: Path, name: str = "apache-kafka", **properties: object) -> None:
+    def __init__(
+        self, folder: Path, name: str = "apache-kafka", libs: Path = KAFKA_LIBS, **properties: object
+    ) -> None:
         super().__init__(name, folder)
+        self._libs = libs
         self.host = HOST
         self.port = free_port()
         self._controller_port = free_port()
@@ -34,10 +38,11 @@ class ApacheKafka(ServerProcess):
         if not self._formatted:
             properties.write_text(self._server_properties())
             run_tool(
-                "kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(properties)
-            ).ok()
+                "kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(properties),
+                libs=self._libs,
+            ).ok()  # fmt: skip
             self._formatted = True
-        self.launch(java_command("kafka.Kafka", str(properties)), clean_environment())
+        self.launch(java_command("kafka.Kafka", str(properties), libs=self._libs), clean_environment())
         wait_until(self._accepts, f"{self.name} accepts connections", timeout_s)
 
     def clean_exit_code(self) -> int:

@@ -45,24 +45,24 @@ CLIENT_METRICS = "org.apache.kafka.tools.ClientMetricsCommand"
 METADATA_QUORUM = "org.apache.kafka.tools.MetadataQuorumCommand"
 
 
-def java_command(main: str, *arguments: str) -> list[str]:
+def java_command(main: str, *arguments: str, libs: Path = KAFKA_LIBS) -> list[str]:
     """The command line that runs a class (or a source file, which is compiled once) with Kafka's libraries."""
-    class_path = CLASS_PATH
+    class_path = f"{libs}/*"
     if main.endswith(".java"):
-        class_path = f"{CLASS_PATH}:{compiled(Path(main))}"
+        class_path = f"{class_path}:{compiled(Path(main), libs=libs)}"
         main = Path(main).stem
     return ["java", *JVM_OPTIONS, "-cp", class_path, main, *arguments]
 
 
-def compiled(*sources: Path) -> Path:
+def compiled(*sources: Path, libs: Path = KAFKA_LIBS) -> Path:
     """The folder with the classes of these sources. Compiled once: a JVM would need 1.3 CPU seconds each time."""
-    jars = "".join(sorted(path.name for path in KAFKA_LIBS.glob("*.jar")))
+    jars = "".join(sorted(path.name for path in libs.glob("*.jar")))
     content = b"".join(path.read_bytes() for path in sources)
     folder = TOOLS / "java-classes" / hashlib.sha256(jars.encode() + content).hexdigest()[:16]
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         new = Path(tempfile.mkdtemp(dir=folder.parent))
-        command = ["javac", *JAVAC_OPTIONS, "-cp", CLASS_PATH, "-d", str(new), *map(str, sources)]
+        command = ["javac", *JAVAC_OPTIONS, "-cp", f"{libs}/*", "-d", str(new), *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SEC, check=False)
         assert done.returncode == 0, done.stderr
         try:
@@ -254,12 +254,20 @@ def tool_server(folder: Path) -> Iterator[ToolServer]:
 
 
 def run_tool(
-    main: str, *arguments: str, stdin: str | bytes = b"", timeout_s: float = PATIENCE_SEC
+    main: str,
+    *arguments: str,
+    stdin: str | bytes = b"",
+    timeout_s: float = PATIENCE_SEC,
+    libs: Path = KAFKA_LIBS,
 ) -> ToolResult:
     """Run a tool as a process of its own, as its users do."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(
-        java_command(main, *arguments), input=data, capture_output=True, timeout=timeout_s, check=False
+        java_command(main, *arguments, libs=libs),
+        input=data,
+        capture_output=True,
+        timeout=timeout_s,
+        check=False,
     )
     return ToolResult(exit_code=done.returncode, out=done.stdout.decode(), err=done.stderr.decode())
 
