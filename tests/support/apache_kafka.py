@@ -2,6 +2,7 @@
 
 import socket
 from pathlib import Path
+from typing import ClassVar
 
 from tests.compat.tools import KAFKA_LIBS
 from tests.support.java import java_command, run_tool
@@ -17,11 +18,10 @@ SIGTERM_EXIT_CODE = 143  # the JVM runs its shutdown hooks and then exits by the
 class ApacheKafka(ServerProcess):
     """The same surface as `KafscaleBroker` for the compatibility tests. `libs`: the folder of its jars."""
 
-    def __init__(
-        self, folder: Path, name: str = "apache-kafka", libs: Path = KAFKA_LIBS, **properties: object
-    ) -> None:
+    libs: ClassVar[Path] = KAFKA_LIBS
+
+    def __init__(self, folder: Path, name: str = "apache-kafka", **properties: object) -> None:
         super().__init__(name, folder)
-        self._libs = libs
         self.host = HOST
         self.port = free_port()
         self._controller_port = free_port()
@@ -39,10 +39,10 @@ class ApacheKafka(ServerProcess):
             properties.write_text(self._server_properties())
             run_tool(
                 "kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(properties),
-                libs=self._libs,
+                libs=self.libs,
             ).ok()  # fmt: skip
             self._formatted = True
-        self.launch(java_command("kafka.Kafka", str(properties), libs=self._libs), clean_environment())
+        self.launch(java_command("kafka.Kafka", str(properties), libs=self.libs), clean_environment())
         wait_until(self._accepts, f"{self.name} accepts connections", timeout_s)
 
     def clean_exit_code(self) -> int:

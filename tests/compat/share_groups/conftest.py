@@ -28,6 +28,12 @@ SHARE_GROUP_SETTINGS: Mapping[str, Any] = {
 }
 
 
+class KafkaOfShareGroups(ApacheKafka):
+    """The first Kafka whose share groups are finished."""
+
+    libs = tools.KAFKA_SHARE_LIBS
+
+
 @dataclass(slots=True)
 class ShareGroupOfClients:
     """A group of its own for a test, whose records are read from the beginning."""
@@ -64,10 +70,8 @@ def share_peer(kind: str, folders: pytest.TempPathFactory) -> Peer:
     folder = folders.mktemp("share-groups")
     if kind == "kafka":
         _skip_for(tools.kafka_share_missing())
-        return ApacheKafka(
+        return KafkaOfShareGroups(
             folder,
-            "apache-kafka-of-share-groups",
-            tools.KAFKA_SHARE_LIBS,
             auto_create_topics_enable="false",
             offsets_topic_num_partitions=1,
             share_coordinator_state_topic_num_partitions=1,
@@ -94,7 +98,7 @@ def share_group(peer: Peer, name: str | None = None) -> Iterator[ShareGroupOfCli
     """A group without members on that broker, new or of that name."""
     with connect_strictly(peer) as wire:
         group = ShareGroupOfClients(peer, wire, name or unique_name("share-group"))
-        if name is None:
+        if name is None and isinstance(peer, ApacheKafka):
             error = alter_group_config(wire, group.name, "share.auto.offset.reset", "earliest")
             assert error == 0, f"share.auto.offset.reset of {group.name}: error {error}"
         yield group
