@@ -9,6 +9,7 @@ import json
 import signal
 import sys
 import threading
+import time
 from typing import Any
 
 from confluent_kafka import AcknowledgeType, Message, ShareConsumer
@@ -62,6 +63,7 @@ def _handle(consumer: ShareConsumer, message: Message, is_explicit: bool) -> Non
         offset=message.offset(),
         value=value.decode(),
         deliveries=deliveries,
+        at=time.monotonic_ns(),
     )
     if is_explicit:
         consumer.acknowledge(message, _wish(value.decode(), deliveries))
@@ -81,6 +83,7 @@ def _acknowledged(offsets: dict[Any, set[int]], error: Exception | None) -> None
             partition=partition.partition,
             offsets=sorted(told),
             error="" if error is None else str(error),
+            at=time.monotonic_ns(),
         )
 
 

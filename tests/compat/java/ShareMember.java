@@ -1,6 +1,7 @@
 // A member of a share group with the Java client until SIGTERM: then it leaves the group. It says what it does as one
 // JSON object per line on standard output (tests/support/share_clients.py). The value of a record begins with what is
 // to become of it: accepted, released ("poison", "again" at its first delivery), rejected ("bad"), renewed ("renew").
+// nanoTime is the monotonic clock that Python's time.monotonic_ns() reads.
 
 import java.time.Duration;
 import java.util.ArrayList;
@@ -52,8 +53,8 @@ public class ShareMember {
             for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
                 count++;
                 say("{\"event\": \"record\", \"topic\": \"%s\", \"partition\": %d, \"offset\": %d, \"value\": \"%s\", "
-                    + "\"deliveries\": %d}", record.topic(), record.partition(), record.offset(), record.value(),
-                    record.deliveryCount().orElse((short) 0));
+                    + "\"deliveries\": %d, \"at\": %d}", record.topic(), record.partition(), record.offset(),
+                    record.value(), record.deliveryCount().orElse((short) 0), System.nanoTime());
                 if (isExplicit && !holds) {
                     consumer.acknowledge(record, wish(record));
                 }
@@ -85,8 +86,9 @@ public class ShareMember {
     private static void acknowledged(Map<TopicIdPartition, Set<Long>> offsets, Exception error) {
         String message = error == null ? "" : String.valueOf(error);
         offsets.forEach((partition, told) -> say(
-            "{\"event\": \"acknowledged\", \"partition\": %d, \"offsets\": %s, \"error\": \"%s\"}",
-            partition.partition(), new ArrayList<>(new TreeSet<>(told)), message.replace('"', '\'').replace('\n', ' ')));
+            "{\"event\": \"acknowledged\", \"partition\": %d, \"offsets\": %s, \"error\": \"%s\", "
+            + "\"at\": %d}", partition.partition(), new ArrayList<>(new TreeSet<>(told)),
+            message.replace('"', '\'').replace('\n', ' '), System.nanoTime()));
     }
 
     private static void failed(KafkaException error) {

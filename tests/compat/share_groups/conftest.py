@@ -42,6 +42,11 @@ class ShareGroupOfClients:
     wire: StrictWire
     name: str
 
+    def set_config(self, name: str, value: object) -> None:
+        """Set a config of the group (resource type GROUP)."""
+        error = alter_group_config(self.wire, self.name, name, value)
+        assert error == 0, f"{name}={value}: error {error}"
+
     def describe(self) -> Any:
         """ShareGroupDescribe of the group."""
         request = ShareGroupDescribeRequest(group_ids=[self.name], include_authorized_operations=False)
@@ -98,9 +103,8 @@ def share_group(peer: Peer, name: str | None = None) -> Iterator[ShareGroupOfCli
     """A group without members on that broker, new or of that name."""
     with connect_strictly(peer) as wire:
         group = ShareGroupOfClients(peer, wire, name or unique_name("share-group"))
-        if name is None and isinstance(peer, ApacheKafka):
-            error = alter_group_config(wire, group.name, "share.auto.offset.reset", "earliest")
-            assert error == 0, f"share.auto.offset.reset of {group.name}: error {error}"
+        if name is None:
+            group.set_config("share.auto.offset.reset", "earliest")
         yield group
 
 

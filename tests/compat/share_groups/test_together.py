@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.support.waiting import wait_until
 PARTITIONS = 2
 ROUNDS = by_day(6, by_night=100)
 MEMBERS = 10
+KILLS = 8
 
 
 def test_three_clients_share_a_queue(peer: Peer, group: ShareGroupOfClients, join: Join) -> None:
@@ -82,6 +84,63 @@ def killable(only_kafscale: None, peer_kind: str, tmp_path_factory: pytest.TempP
     yield from running(share_peer(peer_kind, tmp_path_factory))
 
 
+@pytest.mark.nightly
+def test_broker_is_killed_again_and_again(killable: Peer, tmp_path: Path) -> None:
+    """Whatever was being done: what a client was told to be acknowledged is never delivered from then on."""
+    skip_without("java")
+    topic = new_topic(killable, PARTITIONS)
+    values: set[str] = set()
+    with share_group(killable) as group:
+        name = group.name
+    with ExitStack() as stack:
+        members = [
+            stack.enter_context(ShareClient(tmp_path, client, killable, name, topic, count=10))
+            for client in ("librdkafka", "java")
+        ]
+        for number in range(KILLS):
+            batch = {f"good-{number}-{one}" for one in range(200)}
+            produce(killable, topic, sorted(batch), PARTITIONS)
+            values |= batch
+            wanted = len(values) - 100
+            wait_until(lambda wanted=wanted: _told(members) >= wanted, "some are acknowledged")  # type: ignore[misc]
+            killable.kill9()
+            killable.start()
+
+        def processed() -> bool:
+            assert all(member.is_running() for member in members)
+            return {one.value for one in all_deliveries(members)} == values
+
+        wait_until(processed, "all records")
+        for member in members:
+            member.stop()
+    acknowledged = {
+        (row["partition"], offset): row["at"]
+        for member in members
+        for row in member.events("acknowledged")
+        if not row["error"]
+        for offset in row["offsets"]
+    }
+    again = [
+        row
+        for member in members
+        for row in member.events("record")
+        if row["at"] > acknowledged.get((row["partition"], row["offset"]), row["at"])
+    ]
+    assert again == []
+    with ShareClient(tmp_path, "librdkafka", killable, name, topic) as after:
+        produce(killable, topic, [f"good-last-{one}" for one in range(PARTITIONS)], PARTITIONS)
+        wait_until(
+            lambda: after.is_running() and sum("last" in one.value for one in after.deliveries) == PARTITIONS,
+            "the last records",
+        )
+    late = {(one.partition, one.offset) for one in after.deliveries}
+    assert not late & set(acknowledged)
+
+
+def _told(members: list[ShareClient]) -> int:
+    return sum(member.is_running() and member.acknowledged for member in members)
+
+
 def test_killed_broker_keeps_what_was_acknowledged(killable: Peer, tmp_path: Path) -> None:
     """After kill -9 the other records come, and none that was acknowledged. Kafka writes to its disk later."""
     client = "librdkafka"
@@ -89,6 +148,7 @@ def test_killed_broker_keeps_what_was_acknowledged(killable: Peer, tmp_path: Pat
     topic = new_topic(killable, PARTITIONS)
     with share_group(killable) as group:
         name = group.name
+        group.set_config("share.session.timeout.ms", 1_000)  # the dead member's partition is another's then
         first = {f"good-{number}" for number in range(40)}
         produce(killable, topic, [*sorted(first), "bad-0", "bad-1"], PARTITIONS)
         with ShareClient(tmp_path, client, killable, name, topic) as member:

@@ -36,14 +36,19 @@ def test_console_share_consumer(peer: Peer, group: ShareGroupOfClients, topic: s
     assert read(5) == values[3:]
 
 
-@pytest.mark.nightly  # polls for five seconds each time
-@pytest.mark.parametrize("mode", ["auto", "sync", "async"])
-def test_verifiable_share_consumer(peer: Peer, group: ShareGroupOfClients, topic: str, mode: str) -> None:
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("mode", "more"),
+    [("auto", ["--offset-reset-strategy", "earliest"]), ("sync", []), ("async", [])],
+    ids=["auto", "sync", "async"],
+)
+def test_verifiable_share_consumer(
+    peer: Peer, group: ShareGroupOfClients, topic: str, mode: str, more: list[str]
+) -> None:
     count = produce(peer, topic, [f"line-{number}" for number in range(20)])
     done = run_tool(
         VERIFIABLE_SHARE_CONSUMER, "--bootstrap-server", peer.bootstrap, "--topic", topic, "--group-id", group.name,
-        "--acknowledgement-mode", mode, "--max-messages", str(count), "--offset-reset-strategy", "earliest",
-        libs=tools.KAFKA_SHARE_LIBS,
+        "--acknowledgement-mode", mode, "--max-messages", str(count), *more, libs=tools.KAFKA_SHARE_LIBS,
     )  # fmt: skip
     rows = [json.loads(line) for line in done.ok().splitlines() if line.startswith("{")]
     assert rows[0]["name"] == "startup_complete"
