@@ -83,7 +83,7 @@ class ShareClient(ServerProcess):
         return SIGTERM_EXIT_CODE if self._client == "java" else 0
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """What it has said so far of that kind."""
+        """Its events of that kind so far."""
         lines = self.log_text().split("\n")[:-1]  # the last is empty, or not yet whole
         rows = [json.loads(line) for line in lines if line.startswith("{")]
         return [row for row in rows if row["event"] == kind]
@@ -107,11 +107,10 @@ class ShareClient(ServerProcess):
         told = [row["error"] for row in self.events("acknowledged") if row["error"]]
         return told + [row["message"] for row in self.events("error")]
 
-    def wait_for(self, count: int, what: str = "records") -> None:
-        """Wait until it has received that many records."""
-        wait_until(
-            lambda: self.is_running() and len(self.deliveries) >= count, f"{self.name}: {count} {what}"
-        )
+    def wait_holding(self) -> frozenset[str]:
+        """Wait until it holds records and polls no more. Their values."""
+        wait_until(lambda: self.is_running() and self.events("holding"), f"{self.name} holds records")
+        return frozenset(one.value for one in self.deliveries)
 
     def is_running(self) -> bool:
         """True. Raises AssertionError if it has ended."""

@@ -41,6 +41,7 @@ def main() -> None:
         for message in messages:
             _handle(consumer, message, is_explicit and not holds)
         if messages and holds:
+            _say(event="holding")
             stopping.wait()
         elif messages and is_explicit:
             for partition, error in consumer.commit_sync().items():

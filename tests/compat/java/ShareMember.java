@@ -60,6 +60,7 @@ public class ShareMember {
                 }
             }
             if (count > 0 && holds) {
+                say("{\"event\": \"holding\"}");
                 while (!stopping) {
                     Thread.sleep(POLL.toMillis());
                 }

@@ -160,7 +160,7 @@ def test_killed_broker_keeps_what_was_acknowledged(killable: Peer, tmp_path: Pat
         produce(killable, topic, sorted(second), PARTITIONS)
         holder = ShareClient(tmp_path, client, killable, name, topic, hold=True)
         with holder:
-            holder.wait_for(1)
+            assert holder.wait_holding()
             killable.kill9()
             holder.kill9()
     killable.start()

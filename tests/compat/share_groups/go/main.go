@@ -90,6 +90,7 @@ func run() error {
 			continue
 		}
 		if *hold {
+			say(map[string]any{"event": "holding"})
 			<-ctx.Done()
 			break
 		}
