@@ -84,7 +84,7 @@ class Crowd:
 
 
 @pytest.mark.timeout(600)
-async def test_each_record_is_acknowledged_or_archived_after_its_deliveries() -> None:
+async def test_each_record_is_acknowledged_or_archived() -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
