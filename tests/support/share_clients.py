@@ -103,7 +103,7 @@ class ShareClient(ServerProcess):
 
     @property
     def errors(self) -> list[str]:
-        """What went wrong, by its own account."""
+        """The problem, by its own account."""
         told = [row["error"] for row in self.events("acknowledged") if row["error"]]
         return told + [row["message"] for row in self.events("error")]
 
@@ -119,7 +119,7 @@ class ShareClient(ServerProcess):
 
 
 def all_deliveries(members: Iterable[ShareClient]) -> list[Delivery]:
-    """What all of them have received."""
+    """All that any of them has received."""
     return [one for member in members for one in member.deliveries]
 
 

@@ -1,4 +1,4 @@
-"""What each client does in a share group: every kind of acknowledgement, in both modes, of several partitions."""
+"""Each client in a share group: every kind of acknowledgement, in both modes, of several partitions."""
 
 from collections import Counter
 
