@@ -130,9 +130,28 @@ def build_index(
     before which `interval` records have passed since the last entry. `version`: see `index_version_at`.
     Raises `IndexPositionError` (version 1), `IndexOffsetError` (version 2).
     """
+    entries = _indexed(batches, interval)
+    layout = _legacy_entries(entries) if version == LEGACY_VERSION else _large_entries(entries)
+    header = _HEADER.pack(MAGIC, version, len(entries) // 2, interval, 0)
+    return header + layout.pack(*entries)
+
+
+def sparse_index(name: str, batches: Iterable[tuple[int, int, int]], interval: int) -> SparseIndex:
+    """The index in memory of a segment that is not stored with one; arguments as for `build_index`."""
+    entries = _indexed(batches, interval)
+    return SparseIndex(
+        name=name,
+        version=LARGE_VERSION,
+        interval=interval,
+        offsets=array("q", entries[0::2]),
+        positions=array("q", entries[1::2]),
+    )
+
+
+def _indexed(batches: Iterable[tuple[int, int, int]], interval: int) -> list[int]:
+    """Offset and position, in turns, of the batches that get an entry."""
     entries: list[int] = []
     passed = interval
-    position = 0
     for offset, position, count in batches:
         if passed >= interval:
             entries += (offset, position)
@@ -140,9 +159,7 @@ def build_index(
         passed += count
     if not entries:
         raise ValueError("an index needs a batch")
-    layout = _legacy_entries(entries) if version == LEGACY_VERSION else _large_entries(entries)
-    header = _HEADER.pack(MAGIC, version, len(entries) // 2, interval, 0)
-    return header + layout.pack(*entries)
+    return entries
 
 
 def _legacy_entries(entries: list[int]) -> Struct:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 from struct import Struct, error
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -61,8 +62,7 @@ ProducerBatches = list[tuple[int, int, int, int, int, BatchKind]]
 """Of idempotent producers' batches: producer id, producer epoch, first and last sequence, base offset, kind."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EntrySlice:
+class EntrySlice(NamedTuple):
     """One partition's part of an entry: a whole segment image, header to footer.
 
     `start` counts from the end of the head. `object_key` names the object that holds the image instead (`start` 0);

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct, error
+from typing import NamedTuple
 
 from kafscale.errors import CorruptDataError, UnknownFormatVersionError
 from kafscale.formats.partition_transactions import (
@@ -36,8 +37,7 @@ _OWN_OBJECT = 0
 _NAMED_OBJECT = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentReference:
+class SegmentReference(NamedTuple):
     """The place of one published segment's bytes.
 
     `object_key` is empty for the key that the base offset implies (`segment-{base_offset:020d}.kfs`).

@@ -230,7 +230,6 @@ class LogParts:
             self.gap_guard,
             self._make_room,
             self._on_published,
-            self.index_version,
         )
         return LogManager(
             around.view,

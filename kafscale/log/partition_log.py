@@ -270,12 +270,9 @@ class PartitionLog:
         self._closed_count += 1
         return buffer, self.in_flight_end_offset
 
-    def seal(self, buffer: SegmentBuffer, base_offset: int, now_ms: int, index_version: int) -> SealedSegment:
-        """Seal the buffer that was closed last. May run in another thread, beside everything else here.
-
-        `index_version`: see `index_version_at`.
-        """
-        sealed = seal_buffer(buffer, base_offset, self.record.leader_epoch, now_ms, index_version)
+    def seal(self, buffer: SegmentBuffer, base_offset: int, now_ms: int) -> SealedSegment:
+        """Seal the buffer that was closed last. May run in another thread, beside everything else here."""
+        sealed = seal_buffer(buffer, base_offset, self.record.leader_epoch, now_ms)
         self._sealed.append(sealed)
         return sealed
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kafscale.formats.index import build_index, interval_for
+from kafscale.formats.index import SparseIndex, interval_for, sparse_index
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import FOOTER_SIZE, HEADER_SIZE, body_crc, encode_footer, encode_header
 from kafscale.log.writing.segment_buffer import SegmentBuffer
@@ -20,18 +20,15 @@ class SealedSegment:
     buffer: SegmentBuffer
     reference: SegmentReference
     parts: Sequence[Buffer]
-    index: bytes
+    index: SparseIndex
     body_crc: int
     is_refused: bool = False
 
 
-def seal_buffer(
-    buffer: SegmentBuffer, base_offset: int, leader_epoch: int, created_ms: int, index_version: int
-) -> SealedSegment:
+def seal_buffer(buffer: SegmentBuffer, base_offset: int, leader_epoch: int, created_ms: int) -> SealedSegment:
     """Write the offsets and the leader epoch into the buffer's batches, and add header, footer and index.
 
-    `created_ms`: Unix milliseconds; `index_version`: see
-    `index_version_at`.
+    `created_ms`: Unix milliseconds.
     """
     buffer.stamp(base_offset, leader_epoch)
     body = buffer.body()
@@ -54,10 +51,10 @@ def seal_buffer(
             max_timestamp_ms=buffer.max_timestamp_ms,
         ),
         parts=(header, *body, encode_footer(body_crc=crc, last_offset=last_offset)),
-        index=build_index(
+        index=sparse_index(
+            "published segment",
             buffer.index_entries(base_offset),
             interval_for(buffer.size_bytes, buffer.record_count),
-            version=index_version,
         ),
         body_crc=crc,
     )

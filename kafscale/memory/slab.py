@@ -107,7 +107,10 @@ class SlabPool:
             return
         slab.used_bytes = 0
         slab.released = next(self._releases)
-        self._spare.setdefault(slab.capacity_bytes, deque()).append(slab)
+        spare = self._spare.get(slab.capacity_bytes)
+        if spare is None:
+            self._spare[slab.capacity_bytes] = spare = deque()
+        spare.append(slab)
         self.spare_bytes += slab.capacity_bytes
         while self.spare_bytes > self._spare_limit_bytes:
             # The one unused for longest goes, so that the kept ones are of the capacities in use.

@@ -55,10 +55,10 @@ def test_producers_go_on_from_what_the_record_has() -> None:
     record = replace(RECORD, producers=(known,))
     same = SliceProducer(producer_id=7, producer_epoch=0, batch=ProducerBatch(2, 2, 0))
     newer = SliceProducer(producer_id=7, producer_epoch=1, batch=ProducerBatch(0, 0, 1))
-    entry = replace(one(A, 0, 0), producers=(same,))
+    entry = one(A, 0, 0)._replace(producers=(same,))
     state = partition_state(record, replay((entry,)), "default", 0)
     assert state.producers[0].batches == (ProducerBatch(0, 1, 0), ProducerBatch(2, 2, 0))
-    bumped = replace(one(A, 1, 1), producers=(newer,))
+    bumped = one(A, 1, 1)._replace(producers=(newer,))
     state = partition_state(record, replay((entry,), (bumped,)), "default", 0)
     assert (state.producers[0].producer_epoch, state.producers[0].batches) == (1, (ProducerBatch(0, 0, 1),))
 
@@ -71,8 +71,8 @@ def test_transactions_go_on_from_what_the_record_has() -> None:
     abort = SliceProducer(
         producer_id=7, producer_epoch=0, batch=ProducerBatch(-1, -1, 2), kind=BatchKind.ABORT
     )
-    first = replace(one(A, 0, 1), producers=(data,), kind=SliceKind.TRANSACTIONS)
-    second = replace(one(A, 2, 2), producers=(abort,), kind=SliceKind.TRANSACTIONS)
+    first = one(A, 0, 1)._replace(producers=(data,), kind=SliceKind.TRANSACTIONS)
+    second = one(A, 2, 2)._replace(producers=(abort,), kind=SliceKind.TRANSACTIONS)
     state = partition_state(RECORD, replay((first,)), "default", 0)
     assert state.transactions.open == (OpenTransaction(7, 0, 0),)
     assert state.last_stable_offset == 0
@@ -89,6 +89,6 @@ def test_a_marker_of_a_new_epoch_begins_a_run() -> None:
     commit = SliceProducer(
         producer_id=7, producer_epoch=1, batch=ProducerBatch(-1, -1, 2), kind=BatchKind.COMMIT
     )
-    entry = replace(one(A, 0, 2), producers=(data, commit), kind=SliceKind.TRANSACTIONS)
+    entry = one(A, 0, 2)._replace(producers=(data, commit), kind=SliceKind.TRANSACTIONS)
     producer = partition_state(RECORD, replay((entry,)), "default", 0).producers[0]
     assert (producer.producer_epoch, producer.batches) == (1, (ProducerBatch(-1, -1, 2),))

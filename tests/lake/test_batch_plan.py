@@ -194,7 +194,7 @@ def test_a_topic_is_compacted_by_its_policy_or_by_a_segment() -> None:
     assert not plan(nothing_yet(), topic_log(plain)).is_compacted
     assert plan(nothing_yet(), replace(topic_log(plain), compacts=True)).is_compacted
     first, second = plain.references
-    compacted = replace(plain, references=(replace(first, record_count=3, object_key=COMPACTED_KEY), second))
+    compacted = replace(plain, references=(first._replace(record_count=3, object_key=COMPACTED_KEY), second))
     batch = plan(nothing_yet(), topic_log(partition_log(1, [4]), compacted))
     assert batch.is_compacted
     assert batch.offset_count == 24

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 
-from kafscale.formats.index import LARGE_VERSION, LEGACY_VERSION, parse_index
 from kafscale.formats.partition_record import (
     EpochStart,
     PartitionRecord,
@@ -69,7 +68,7 @@ def new_log(record: PartitionRecord = RECORD) -> PartitionLog:
 
 
 def seal(log: PartitionLog) -> SealedSegment:
-    return log.seal(*log.start_seal(), NOW_MS, LEGACY_VERSION)
+    return log.seal(*log.start_seal(), NOW_MS)
 
 
 def publish(log: PartitionLog, sealed: SealedSegment | None = None) -> PartitionRecord:
@@ -115,21 +114,9 @@ def test_the_sealed_file_agrees_with_its_reference_and_index() -> None:
     assert sealed.reference.size_bytes == len(segment.data)
     assert sealed.reference.record_count == segment.header.message_count == 600
     assert sealed.reference.max_timestamp_ms == NOW_MS - 99
-    index = parse_index("sealed", sealed.index, 100)
+    index = sealed.index
     index.check(last_offset=segment.last_offset, body_end=segment.body_end)
     positions = {header.base_offset: position for position, header in verify_segment(segment)}
-    assert [positions[offset] for offset in index.offsets] == list(index.positions)
-
-
-@pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
-def test_a_flush_keeps_the_index_version_that_it_is_given(version: int) -> None:
-    log = new_log()
-    for _ in range(300):
-        append(log, batch(2))
-    sealed = log.seal(*log.start_seal(), NOW_MS, version)
-    index = parse_index("sealed", sealed.index, 100)
-    assert index.version == version
-    positions = {header.base_offset: position for position, header in verify_segment(segment_of(sealed))}
     assert [positions[offset] for offset in index.offsets] == list(index.positions)
     assert len(index.offsets) == 6
 
@@ -138,7 +125,7 @@ def test_slice_lies_where_its_entry_says() -> None:
     log = new_log()
     append(log, batch(3))
     sealed = seal(log)
-    reference = replace(sealed.reference, object_key="entry", start=77)
+    reference = sealed.reference._replace(object_key="entry", start=77)
     record = log.published(sealed, reference)
     assert record.segments == (reference,)
     assert log.is_ahead
@@ -199,14 +186,13 @@ def claiming(count: int) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("version", [LEGACY_VERSION, LARGE_VERSION])
-def test_batch_that_would_overflow_a_segment_begins_the_next(version: int) -> None:
+def test_batch_that_would_overflow_a_segment_begins_the_next() -> None:
     most = 2**31 - 1
     log = new_log()
     told = [append(log, claiming(count)) for count in (most - 5, 5, 1, most, most)]
     ends = []
     while log.waiting is not None:
-        sealed = log.seal(*log.start_seal(), NOW_MS, version)
+        sealed = log.seal(*log.start_seal(), NOW_MS)
         assert sealed.reference.record_count == segment_of(sealed).header.message_count
         record = publish(log, sealed)
         assert decode_partition_record("record", encode_partition_record(record)) == record

@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafscale.cluster.leadership import next_epoch
-from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord, ProducerRecord
 from kafscale.formats.producer_batches import REMEMBERED_BATCHES, ProducerBatch, with_batches
 from kafscale.log.batch_append import AppendRules
@@ -238,7 +237,7 @@ class PipelinedLog(RuleBasedStateMachine):
     @rule()
     def seal(self) -> None:
         segment = self.closed[-1]
-        segment.sealed = self.log.seal(segment.closed, segment.base_offset, NOW_MS, LEGACY_VERSION)
+        segment.sealed = self.log.seal(segment.closed, segment.base_offset, NOW_MS)
         self.check_bytes(segment)
 
     def check_bytes(self, segment: ModelSegment) -> None:
@@ -262,7 +261,7 @@ class PipelinedLog(RuleBasedStateMachine):
         sealed = self.closed[0].sealed
         assert sealed is not None
         assert self.log.is_next(sealed)
-        reference = replace(sealed.reference, object_key="entry", start=self.closed[0].base_offset)
+        reference = sealed.reference._replace(object_key="entry", start=self.closed[0].base_offset)
         state = self.log.published(sealed, reference)
         assert not self.log.is_next(sealed)
         assert state.segments == (*self.record.segments, reference)

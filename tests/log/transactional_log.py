@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafscale.formats import object_keys
-from kafscale.formats.index import LEGACY_VERSION
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.batch_append import AppendRules
 from kafscale.log.partition_log import PartitionLog
@@ -81,7 +80,7 @@ class TransactionalLog:
         if self.log.is_empty:
             return
         buffer, base_offset = self.log.start_seal()
-        sealed = self.log.seal(buffer, base_offset, NOW_MS, LEGACY_VERSION)
+        sealed = self.log.seal(buffer, base_offset, NOW_MS)
         self.log.published(sealed, sealed.reference)
         self.segments.append(b"".join(bytes(part) for part in sealed.parts))
 

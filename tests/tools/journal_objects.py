@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafscale.formats.batch_kind import kind_of_batch
 from kafscale.formats.journal_entry import (
@@ -88,9 +88,9 @@ def entry_of(
     rows, bodies, start = [], [], 0
     for one in in_order:
         if one.row.object_key:
-            rows.append(replace(one.row, start=0))
+            rows.append(one.row._replace(start=0))
             continue
-        rows.append(replace(one.row, start=start))
+        rows.append(one.row._replace(start=start))
         bodies.append(one.data)
         start += len(one.data)
     head = EntryHead(

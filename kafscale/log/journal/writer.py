@@ -7,7 +7,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafscale import clocks
 from kafscale.errors import CorruptDataError, KafscaleError
@@ -209,9 +209,9 @@ class JournalWriter:
         rows, start = [], 0
         for image in in_order:
             if image.row.object_key:
-                rows.append(replace(image.row, start=0))
+                rows.append(image.row._replace(start=0))
             else:
-                rows.append(replace(image.row, start=start))
+                rows.append(image.row._replace(start=start))
                 start += image.row.size_bytes
         head = EntryHead(
             journal_id=self._journal_id,

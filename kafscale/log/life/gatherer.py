@@ -5,7 +5,7 @@ without an answer is given up, and what it may have stored is an orphan for the 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafscale.errors import KafscaleError
 from kafscale.formats.journal_entry import CellKind, EntryHead, EntrySlice, encode_head
@@ -124,7 +124,7 @@ class Gatherer:
 
         async def publish(number: int) -> None:
             one, row = combined[number], rows[number]
-            reference = replace(one.made.reference, object_key=key, start=len(head) + row.start)
+            reference = one.made.reference._replace(object_key=key, start=len(head) + row.start)
             await self._publish(one, reference)
 
         await map_bounded(publish, range(len(combined)), _RECORDS_AT_ONCE)

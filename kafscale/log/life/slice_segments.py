@@ -6,7 +6,6 @@ A large one is streamed from memory while all its slices are there, else from th
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, aclosing
-from dataclasses import replace
 
 from kafscale.errors import ObjectExistsError
 from kafscale.formats import object_keys
@@ -77,7 +76,7 @@ class SliceSegments:
         except ObjectExistsError:
             await self._check_existing(key, made.reference, made.footer)
         await self._objects.put(object_keys.index_key_of(key), [index])
-        return replace(made.reference, object_key=key)
+        return made.reference._replace(object_key=key)
 
     async def _stream(
         self,

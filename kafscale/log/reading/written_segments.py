@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from kafscale.formats.index import build_index, interval_for, parse_index
+from kafscale.formats.index import interval_for, sparse_index
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.formats.segment import HEADER_SIZE
 from kafscale.log.partition import Partition
@@ -18,7 +18,6 @@ def published_segment(partition: Partition, sealed: SealedSegment, pool: SlabPoo
     """A segment that was flushed. Takes over the memory of its buffer, which is of `pool`."""
     body = sealed.buffer.body()
     slabs = sealed.buffer.take_slabs()
-    index = parse_index("published segment", sealed.index, sealed.reference.base_offset)
     filled = sum(slab.used_bytes for slab in slabs)
     if filled >= _KEPT_SLAB_FILL * sum(slab.capacity_bytes for slab in slabs):
         pieces = [memoryview(part) for part in body]
@@ -31,7 +30,7 @@ def published_segment(partition: Partition, sealed: SealedSegment, pool: SlabPoo
         sealed.reference,
         pieces,
         HEADER_SIZE,
-        index,
+        sealed.index,
         partition_number=partition.number,
         slabs=slabs,
         pool=pool,
@@ -45,11 +44,11 @@ def combined_segment(
     index_entries: Sequence[tuple[int, int, int]],
 ) -> CachedSegment:
     """The segment made of several slices. `index_entries`: base offset, position and record count of each of them."""
-    index = build_index(index_entries, interval_for(reference.size_bytes, reference.record_count))
+    interval = interval_for(reference.size_bytes, reference.record_count)
     return CachedSegment(
         reference,
         [memoryview(batches)],
         HEADER_SIZE,
-        parse_index("combined slice", index, reference.base_offset),
+        sparse_index("combined slice", index_entries, interval),
         partition_number=partition.number,
     )

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafscale.clocks import Clocks
 from kafscale.formats.journal_entry import EntrySlice, SliceKind, SliceProducer
@@ -67,7 +67,6 @@ class Flusher:
         gap_guard: ProducerGapGuard,
         make_room: MakeRoom,
         on_published: OnPublished,
-        index_version: Callable[[], int],
     ) -> None:
         self._policy = policy
         self._budget = budget
@@ -76,7 +75,6 @@ class Flusher:
         self._gap_guard = gap_guard
         self._make_room = make_room
         self._on_published = on_published
-        self._index_version = index_version
         self._pacer = FlushPacer(policy, self._steady_sec())
         self._waiting = WaitingPartitions()
         self._is_urgent = False
@@ -110,8 +108,8 @@ class Flusher:
         waited = waiting.count(partition, size_bytes, len(buffer.waiters))
         if not partition.is_led or size_bytes >= partition.rules.segment_bytes or buffer.is_full:
             self._is_urgent = True
-        elif waited and not self._pacer.may_be_due(waiting.size_bytes, waiting.batches):
-            return  # It waits already, and not for more.
+        elif (waited or len(waiting) > 1) and not self._pacer.may_be_due(waiting.size_bytes, waiting.batches):
+            return  # It or another one waits already, and not for more.
         if len(self._flushes) < self._policy.in_flight:  # else when one of them has ended
             self._consider()
 
@@ -248,10 +246,9 @@ class Flusher:
         """Seal the buffers and the entry; `taken` gets those that are in it. None if nothing is left to flush."""
         images: list[SliceImage] = []
         async with self._sealing:
-            version = self._index_version()
             for number, (partition, log) in enumerate(partitions, 1):
                 if partition.log is log and log.may_seal and log.waiting is not None:
-                    sealed = await self._seal_one(log, version)
+                    sealed = await self._seal_one(log)
                     sealed.buffer.times.upload = upload
                     taken.append(_Taken(partition, log, sealed))
                     images.append(_image(partition, sealed))
@@ -260,12 +257,12 @@ class Flusher:
                 self.appended(partition)  # what came since into another buffer
             return journal.writer.seal(images) if images else None
 
-    async def _seal_one(self, log: PartitionLog, index_version: int) -> SealedSegment:
+    async def _seal_one(self, log: PartitionLog) -> SealedSegment:
         buffer, base_offset = log.start_seal()
         buffer.times.sealed_sec = time.perf_counter()
         if buffer.is_costly_to_seal:
-            return await asyncio.to_thread(log.seal, buffer, base_offset, self._now_ms(), index_version)
-        return log.seal(buffer, base_offset, self._now_ms(), index_version)
+            return await asyncio.to_thread(log.seal, buffer, base_offset, self._now_ms())
+        return log.seal(buffer, base_offset, self._now_ms())
 
     async def _apply(self, entry: SealedEntry, taken: list[_Taken], uploaded_sec: float) -> int:
         """Publish the slices of a committed entry, and return their bytes."""
@@ -286,7 +283,7 @@ class Flusher:
         if not log.in_flight_count:
             return 0  # The log was closed meanwhile: its waiters were answered that the outcome is unknown.
         start = entry.starts[partition.topic_id, partition.id.index]
-        sealed.reference = replace(sealed.reference, object_key=entry.key, start=start)
+        sealed.reference = sealed.reference._replace(object_key=entry.key, start=start)
         buffer = sealed.buffer
         buffer.times.uploaded_sec = uploaded_sec
         buffer.times.published_sec = time.perf_counter()

@@ -6,7 +6,7 @@ Rules: docs/format/journal.md, "From the bucket alone".
 import uuid
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kafscale.errors import CorruptDataError, ObjectNotFoundError
 from kafscale.formats.journal_entry import NOTHING_COMMITTED, EntryHead
@@ -86,9 +86,9 @@ async def find_slices(
     for object_key, head, size in await _gathered_heads(objects, namespace, found.problems, patiently):
         for row in head.slices:
             if (not topics or row.topic in topics) and str(row.topic_id) not in deleted:
-                placed = PlacedSlice(head.sequence, size, head.created_ms, replace(row, object_key=""))
-                reference = replace(
-                    slice_reference(namespace, head.journal_id, placed), object_key=object_key
+                placed = PlacedSlice(head.sequence, size, head.created_ms, row._replace(object_key=""))
+                reference = slice_reference(namespace, head.journal_id, placed)._replace(
+                    object_key=object_key
                 )
                 by_topic[row.topic, row.partition][row.topic_id].append(reference)
     for name, candidates in by_topic.items():

@@ -1,7 +1,6 @@
 """The stores of one journal and of the partitions that it has slices of."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from kafscale.formats.journal_entry import EntryHead, EntrySlice, encode_head
 from kafscale.formats.journal_keys import entry_key
@@ -36,7 +35,7 @@ class Stores:
         for partition, offset in sorted(offsets.items()):
             one = image(b"value", offset, partition)
             bodies += one.parts
-            rows.append(replace(one.row, start=start, leader_epoch=EPOCH))
+            rows.append(one.row._replace(start=start, leader_epoch=EPOCH))
             start += one.row.size_bytes
         head = EntryHead(
             journal_id=JOURNAL,

@@ -3,7 +3,7 @@
 import random
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kafscale.cluster.identity import establish_cluster
 from kafscale.formats import object_keys
@@ -61,9 +61,9 @@ class Backlog:
             for partition in ends:
                 batch, reference = self._segment(ends[partition], number)
                 data = segment_of([batch], created_ms=_MS + number)
-                reference = replace(reference, size_bytes=len(data))
+                reference = reference._replace(size_bytes=len(data))
                 if number < shape.gathered:
-                    reference = replace(reference, object_key=shared, start=len(content))
+                    reference = reference._replace(object_key=shared, start=len(content))
                     content += data
                 else:
                     key = object_keys.segment_key(NAMESPACE, TOPIC, partition, reference.base_offset)

@@ -153,7 +153,7 @@ def flushed(base_offset: int, last_offset: int) -> SegmentReference:
 def merged(sources: Sequence[SegmentReference]) -> SegmentReference:
     whole = flushed(sources[0].base_offset, sources[-1].last_offset)
     key = object_keys.merged_segment_key("default", "topic", 0, whole.base_offset, whole.last_offset)
-    return replace(whole, object_key=key)
+    return whole._replace(object_key=key)
 
 
 def object_of(reference: SegmentReference) -> str:
@@ -232,7 +232,7 @@ def compacted_reference(first: int, last: int, leader_epoch: int, token: str = "
     key = object_keys.compacted_segment_key(
         "default", "topic", 0, first, last, Compaction(last + 1, leader_epoch, token)
     )
-    return replace(merged([flushed(first, last)]), object_key=key)
+    return merged([flushed(first, last)])._replace(object_key=key)
 
 
 @pytest.mark.parametrize(("made_by", "is_garbage"), [(4, True), (5, True), (6, False)])

@@ -39,8 +39,7 @@ def segments(
 
 
 def merged(sources: Sequence[SegmentReference]) -> SegmentReference:
-    return replace(
-        sources[-1],
+    return sources[-1]._replace(
         base_offset=sources[0].base_offset,
         record_count=sum(source.record_count for source in sources),
         size_bytes=merged_size_bytes(sources),
@@ -104,7 +103,7 @@ def test_a_merge_fits_the_fields_of_its_header_and_index() -> None:
     limits = replace(LIMITS, min_segments=2)
     references = segments([160] * 8, records=2**30)
     assert plan_merge(references, limits) == ()
-    sparse = [replace(one, record_count=1) for one in references]
+    sparse = [one._replace(record_count=1) for one in references]
     assert list(plan_merge(sparse, limits)) == sparse[:2]
     halves = segments([160] * 8, records=2**30 - 1)
     assert list(plan_merge(halves, limits)) == halves[:2]

@@ -1,7 +1,5 @@
 """Slices become a segment when there is enough of them, when they are old, and when there are too many."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,7 +39,7 @@ def sealed(found: tuple[SegmentReference, ...]) -> SealPlan:
 
 
 def gathered(found: SegmentReference) -> SegmentReference:
-    return replace(found, object_key="_kafscale/default/gathered/a/00000000000000000000.gathered")
+    return found._replace(object_key="_kafscale/default/gathered/a/00000000000000000000.gathered")
 
 
 def test_little_that_is_new_is_gathered() -> None:
@@ -110,6 +108,6 @@ def test_a_plan_is_the_beginning_of_what_waits(sizes: list[int], waiting_ms: int
 
 @given(st.integers(0, 5), st.integers(0, 5))
 def test_slices_are_the_references_behind_the_last_segment(sealed: int, waiting: int) -> None:
-    references = [replace(one, object_key="", start=0) for one in slices(*[60] * sealed)]
+    references = [one._replace(object_key="", start=0) for one in slices(*[60] * sealed)]
     behind = slices(*[60] * waiting, first=sealed)
     assert unsealed((*references, *behind)) == behind

@@ -88,7 +88,7 @@ def test_markers_of_a_slice_are_as_its_row_says() -> None:
     assert problems(findings) == [] and offsets(findings) == [10, 13, 14, 15]
     producers = list(TRANSACTIONS.row.producers)
     producers[1] = replace(producers[1], kind=BatchKind.ABORT)
-    lies = Slice(replace(TRANSACTIONS.row, producers=tuple(producers)), TRANSACTIONS.data)
+    lies = Slice(TRANSACTIONS.row._replace(producers=tuple(producers)), TRANSACTIONS.data)
     assert problems(walk(entry_of(5, [lies]))) == [
         "slice of orders-0: it has 4 batches of idempotent producers, its row says 4 or others"
     ]
@@ -125,7 +125,7 @@ def test_fence_and_gathered_object() -> None:
 
 
 def test_slice_of_an_object_of_its_own_is_noted() -> None:
-    elsewhere = Slice(replace(USERS.row, object_key="a/users/0/segment.kfs"), b"")
+    elsewhere = Slice(USERS.row._replace(object_key="a/users/0/segment.kfs"), b"")
     findings = walk(entry_of(0, [elsewhere]))
     assert notes(findings) == ["the slice of users-0 is in a/users/0/segment.kfs: dump that"]
 
@@ -196,7 +196,7 @@ def test_damaged_slice_does_not_hide_the_others() -> None:
     ],
 )
 def test_row_that_is_not_its_slice_is_a_problem(change: dict[str, object], says: str) -> None:
-    wrong = Slice(replace(ORDERS.row, **change), ORDERS.data)  # type: ignore[arg-type]
+    wrong = Slice(ORDERS.row._replace(**change), ORDERS.data)  # type: ignore[arg-type]
     [problem] = problems(walk(entry_of(5, [wrong])))
     assert problem.startswith("slice of orders-0: ") and says in problem
     assert problems(walk(entry_of(5, [wrong]), PLAIN)) == []

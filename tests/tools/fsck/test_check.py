@@ -212,7 +212,7 @@ async def test_findings_of_reading_every_byte(damage: Damage, kind: FindingKind)
 async def test_a_record_that_says_something_else_than_a_sound_segment(change: dict[str, Any]) -> None:
     stores = await healthy()
     record = await stores.record()
-    newest = replace(record.segments[-1], **change)
+    newest = record.segments[-1]._replace(**change)
     await stores.save("t", 0, replace(record, segments=(*record.segments[:-1], newest)))
     found = problems(await stores.check(verify=True))
     assert FindingKind.SEGMENT_DIFFERS in {kind for kind, _ in found}
@@ -312,7 +312,7 @@ async def test_segments_that_overlap() -> None:
     stores = await healthy()
     record = await stores.record()
     first, second = record.segments
-    await stores.save("t", 0, replace(record, segments=(replace(first, last_offset=18), second)))
+    await stores.save("t", 0, replace(record, segments=(first._replace(last_offset=18), second)))
     report = await stores.check()
     assert [one[0] for one in problems(report)] == [FindingKind.OVERLAP]
     [overlap] = report.all_findings
@@ -334,11 +334,11 @@ async def test_segments_that_overlap() -> None:
         (lambda record: replace(record, epochs=(EpochStart(9, 0),)), "beyond the current epoch 1"),
         (lambda record: replace(record, log_end_offset=19), "the log ends at 19"),
         (
-            lambda record: replace(record, segments=(replace(record.segments[0], record_count=4),)),
+            lambda record: replace(record, segments=(record.segments[0]._replace(record_count=4),)),
             "4 records at 3 offsets",
         ),
         (
-            lambda record: replace(record, segments=(replace(record.segments[0], leader_epoch=0),)),
+            lambda record: replace(record, segments=(record.segments[0]._replace(leader_epoch=0),)),
             "leader epoch 0 follows one of 1",
         ),
         (lambda record: replace(record, leader_epoch=0, epochs=()), "the partition is at 0"),
@@ -346,8 +346,7 @@ async def test_segments_that_overlap() -> None:
             lambda record: replace(
                 record,
                 segments=(
-                    replace(
-                        record.segments[0],
+                    record.segments[0]._replace(
                         object_key=object_keys.merged_segment_key(NAMESPACE, "t", 0, 0, 5),
                     ),
                 ),

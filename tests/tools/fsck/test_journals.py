@@ -155,7 +155,7 @@ async def test_row_that_is_not_its_slice_is_a_problem(
     stores: Journals, change: dict[str, object], says: str, of_record: set[FindingKind]
 ) -> None:
     wrong = one(3)
-    row = replace(wrong.row, **change)  # type: ignore[arg-type]
+    row = wrong.row._replace(**change)  # type: ignore[arg-type]
     await stores.objects.delete([entry_key(NAMESPACE, JOURNAL, 3)])
     await put_entry(stores.objects, 3, Slice(row, wrong.data))
     report = await stores.check(verify=True)
@@ -265,7 +265,7 @@ async def test_journal_that_the_store_does_not_know_is_a_problem(stores: Journal
 async def test_reference_to_another_slice_is_a_problem(stores: Journals) -> None:
     reference = await stores.reference(1)
     await stores.name(
-        await stores.reference(0), replace(reference, start=reference.start - 1, max_timestamp_ms=3)
+        await stores.reference(0), reference._replace(start=reference.start - 1, max_timestamp_ms=3)
     )
     await stores.go_on(1)
     report = await stores.check()
@@ -298,7 +298,7 @@ async def test_gathered_objects_are_checked_like_entries(stores: Journals) -> No
     key = await put_gathered(stores.objects, 0, slice_of("t", 0, batch(0, 2, 0)))
     head, size = await read_gathered_head(stores.objects, key)
     placed = PlacedSlice(0, size, 0, head.slices[0])
-    await stores.name(replace(slice_reference(NAMESPACE, JOURNAL, placed), object_key=key))
+    await stores.name(slice_reference(NAMESPACE, JOURNAL, placed)._replace(object_key=key))
     await stores.go_on(1)
     report = await stores.check(verify=True)
     assert kinds(report) == set()

@@ -159,7 +159,7 @@ def test_a_slice_with_markers_is_held_against_its_row() -> None:
     assert _problem("key", one.row, memoryview(one.data)) is None
     producers = list(one.row.producers)
     producers[1] = replace(producers[1], kind=BatchKind.ABORT)
-    found = _problem("key", replace(one.row, producers=tuple(producers)), memoryview(one.data))
+    found = _problem("key", one.row._replace(producers=tuple(producers)), memoryview(one.data))
     assert found is not None and found.kind is FindingKind.SLICE_DIFFERS
     # As it is stored: the row tells the kinds.
     entry = entry_of(0, [one])

@@ -128,7 +128,7 @@ class TwoStores:
             record = replace(
                 record,
                 log_end_offset=reference.last_offset + 1,
-                segments=(*record.segments, replace(reference, object_key="")),
+                segments=(*record.segments, reference._replace(object_key="")),
             )
             await self.save(topic, index, record)
             segment_keys.append(key)
