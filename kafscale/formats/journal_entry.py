@@ -84,6 +84,10 @@ class EntrySlice(NamedTuple):
     producers: tuple[SliceProducer, ...] = ()
     kind: SliceKind = SliceKind.RECORDS
 
+    def at(self, start: int) -> "EntrySlice":
+        """The same slice, beginning there. Much faster than `_replace`, and made for each slice of an entry."""
+        return EntrySlice._make((*self[:_START], start, *self[_START + 1 :]))
+
     @property
     def producer_batches(self) -> ProducerBatches:
         """The batches that `producers` names, as reading the image finds them."""
@@ -98,6 +102,9 @@ class EntrySlice(NamedTuple):
             )
             for one in self.producers
         ]
+
+
+_START = EntrySlice._fields.index("start")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,13 @@ class SegmentReference(NamedTuple):
     object_key: str = ""
     start: int = 0
 
+    def at(self, object_key: str, start: int) -> "SegmentReference":
+        """The same segment, in that object. Much faster than `_replace`, and made for each slice of a flush."""
+        return SegmentReference._make((*self[:_PLACE], object_key, start))
+
+
+_PLACE = SegmentReference._fields.index("object_key")
+
 
 @dataclass(frozen=True, slots=True)
 class EpochStart:

@@ -14,13 +14,14 @@ from kafscale.protocol.types import Buffer
 class SealedSegment:
     """A segment whose bytes are final. `reference` is that of an object of its own.
 
-    `body_crc`: the footer's. `is_refused`: its entry is known not to count.
+    `index`: None where it would have one entry only. `body_crc`: the footer's. `is_refused`: its entry is known not
+    to count.
     """
 
     buffer: SegmentBuffer
     reference: SegmentReference
     parts: Sequence[Buffer]
-    index: SparseIndex
+    index: SparseIndex | None
     body_crc: int
     is_refused: bool = False
 
@@ -51,10 +52,13 @@ def seal_buffer(buffer: SegmentBuffer, base_offset: int, leader_epoch: int, crea
             max_timestamp_ms=buffer.max_timestamp_ms,
         ),
         parts=(header, *body, encode_footer(body_crc=crc, last_offset=last_offset)),
-        index=sparse_index(
-            "published segment",
-            buffer.index_entries(base_offset),
-            interval_for(buffer.size_bytes, buffer.record_count),
-        ),
+        index=_index(buffer, base_offset),
         body_crc=crc,
     )
+
+
+def _index(buffer: SegmentBuffer, base_offset: int) -> SparseIndex | None:
+    interval = interval_for(buffer.size_bytes, buffer.record_count)
+    if buffer.record_count <= interval:
+        return None
+    return sparse_index("published segment", buffer.index_entries(base_offset), interval)

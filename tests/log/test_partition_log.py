@@ -115,6 +115,7 @@ def test_the_sealed_file_agrees_with_its_reference_and_index() -> None:
     assert sealed.reference.record_count == segment.header.message_count == 600
     assert sealed.reference.max_timestamp_ms == NOW_MS - 99
     index = sealed.index
+    assert index is not None
     index.check(last_offset=segment.last_offset, body_end=segment.body_end)
     positions = {header.base_offset: position for position, header in verify_segment(segment)}
     assert [positions[offset] for offset in index.offsets] == list(index.positions)

@@ -209,9 +209,9 @@ class JournalWriter:
         rows, start = [], 0
         for image in in_order:
             if image.row.object_key:
-                rows.append(image.row._replace(start=0))
+                rows.append(image.row.at(0))
             else:
-                rows.append(image.row._replace(start=start))
+                rows.append(image.row.at(start))
                 start += image.row.size_bytes
         head = EntryHead(
             journal_id=self._journal_id,

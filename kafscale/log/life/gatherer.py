@@ -124,7 +124,7 @@ class Gatherer:
 
         async def publish(number: int) -> None:
             one, row = combined[number], rows[number]
-            reference = one.made.reference._replace(object_key=key, start=len(head) + row.start)
+            reference = one.made.reference.at(key, len(head) + row.start)
             await self._publish(one, reference)
 
         await map_bounded(publish, range(len(combined)), _RECORDS_AT_ONCE)

@@ -49,7 +49,7 @@ class CachedSegment:
         reference: SegmentReference,
         pieces: Sequence[memoryview],
         start: int,
-        index: SparseIndex,
+        index: SparseIndex | None,
         *,
         partition_number: int,
         first_offset: int | None = None,
@@ -58,7 +58,10 @@ class CachedSegment:
         pool: SlabPool | None = None,
         is_from_store: bool = False,
     ) -> None:
-        """`start`: the position of the first batch. No offsets: the segment is here as a whole."""
+        """`start`: the position of the first batch. No offsets: the segment is here as a whole.
+
+        `index`: None for a whole segment with too few records for one.
+        """
         self.reference = reference
         self.partition_number = partition_number
         self.first_offset = reference.base_offset if first_offset is None else first_offset
@@ -67,7 +70,7 @@ class CachedSegment:
         self._pieces = Pieces(pieces, start)
         self._start = start
         self.end = self._pieces.end
-        self._slabs = list(slabs)
+        self._slabs = tuple(slabs)
         self._pool = pool
         self.is_from_store = is_from_store
         self.is_ahead = False
@@ -96,7 +99,7 @@ class CachedSegment:
     @property
     def size_bytes(self) -> int:
         """The memory that this segment keeps from other use."""
-        used = OVERHEAD_BYTES + self._index.size_bytes
+        used = OVERHEAD_BYTES + (0 if self._index is None else self._index.size_bytes)
         if self._slabs:
             return used + sum(slab.capacity_bytes for slab in self._slabs)
         return used + self.end - self._start
@@ -118,7 +121,7 @@ class CachedSegment:
             self._pieces.clear()
             for slab in self._slabs:
                 self._pool.release(slab)
-            self._slabs.clear()
+            self._slabs = ()
 
     def position_of(self, offset: int) -> int:
         """The start of the first batch whose last offset is not below `offset`; `end` if there is none.
@@ -127,7 +130,7 @@ class CachedSegment:
         """
         if offset <= self.first_offset:
             return self._start
-        position = self._index.position_for(offset)
+        position = self._start if self._index is None else self._index.position_for(offset)
         while position < self.end:
             base_offset, length, last_delta = self._pieces.unpack(_BATCH_SPAN, position)
             if base_offset + last_delta >= offset:
@@ -142,7 +145,9 @@ class CachedSegment:
         """
         if self.end - start <= max_bytes:
             return self.end
-        position = max(start, self._index.position_limit(start + max_bytes))
+        position = start
+        if self._index is not None:
+            position = max(start, self._index.position_limit(start + max_bytes))
         while position < self.end:
             following = position + self._batch_bytes(position)
             if following - start > max_bytes and not (at_least_one and position == start):

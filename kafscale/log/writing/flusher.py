@@ -283,7 +283,7 @@ class Flusher:
         if not log.in_flight_count:
             return 0  # The log was closed meanwhile: its waiters were answered that the outcome is unknown.
         start = entry.starts[partition.topic_id, partition.id.index]
-        sealed.reference = sealed.reference._replace(object_key=entry.key, start=start)
+        sealed.reference = sealed.reference.at(entry.key, start)
         buffer = sealed.buffer
         buffer.times.uploaded_sec = uploaded_sec
         buffer.times.published_sec = time.perf_counter()
