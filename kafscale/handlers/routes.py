@@ -254,8 +254,7 @@ ROUTES: Final = (
         1,
         1,
         share_group_describe.handle,
-        group(Operation.DESCRIBE),
-        topic(Operation.DESCRIBE),
+        group(Operation.DESCRIBE, "with Describe of every topic that its members have"),
     ),
     _hot(ApiKey.SHARE_FETCH, 1, 2, share_fetch.handle, group(Operation.READ), topic(Operation.READ)),
     _cold(

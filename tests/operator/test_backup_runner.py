@@ -99,10 +99,10 @@ async def store(scene: Scene) -> AsyncIterator[EtcdStore]:
 
 async def test_snapshots_come_and_old_ones_go(scene: Scene, store: EtcdStore) -> None:
     first = await scene.take()
-    assert (first.taken.header.keys, first.removed, first.problem) == (3, 0, None)
+    assert (first.taken.header.keys, first.removed, first.problem) == (4, 0, None)
     await store.transact([], [Put("k", b"v")])
     second = await scene.take()
-    assert second.taken.header.keys == 4
+    assert second.taken.header.keys == 5
     assert second.taken.header.revision > first.taken.header.revision
     assert len(scene.stored()) == 2
     third = await scene.take(keep=1, keepFor="90s")

@@ -8,7 +8,7 @@ from typing import Any
 from kafscale.protocol import api_messages as m
 from tests.support import wire
 
-TEAM, TRANSACTION = "team", "payments"
+TEAM, QUEUE, TRANSACTION = "team", "queue", "payments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,3 +279,62 @@ def alter_quotas(target: Target) -> Any:
 def delete_credential(target: Target) -> Any:
     deletion = m.AlterUserScramCredentialsRequest.ScramCredentialDeletion(name="nobody", mechanism=1)
     return m.AlterUserScramCredentialsRequest(deletions=[deletion], upsertions=[])
+
+
+def share_heartbeat(t: Target) -> Any:
+    """A heartbeat that subscribes to the topic, of a member that the share group does not have."""
+    return m.ShareGroupHeartbeatRequest(
+        group_id=QUEUE, member_id="x", member_epoch=7, rack_id=None, subscribed_topic_names=[t.topic]
+    )
+
+
+def share_fetch(t: Target) -> Any:
+    """It opens a share session."""
+    topic = m.ShareFetchRequest.FetchTopic
+    partition = topic.FetchPartition(partition_index=0, partition_max_bytes=1000, acknowledgement_batches=[])
+    return m.ShareFetchRequest(
+        group_id=QUEUE,
+        member_id="x",
+        share_session_epoch=0,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1000,
+        max_records=10,
+        batch_size=10,
+        topics=[topic(topic_id=t.topic_id, partitions=[partition])],
+        forgotten_topics_data=[],
+    )
+
+
+def share_acknowledge(t: Target) -> Any:
+    """In the session that a share fetch has opened."""
+    topic = m.ShareAcknowledgeRequest.AcknowledgeTopic
+    batch = topic.AcknowledgePartition.AcknowledgementBatch(
+        first_offset=0, last_offset=0, acknowledge_types=[1]
+    )
+    partition = topic.AcknowledgePartition(partition_index=0, acknowledgement_batches=[batch])
+    return m.ShareAcknowledgeRequest(
+        group_id=QUEUE,
+        member_id="x",
+        share_session_epoch=1,
+        topics=[topic(topic_id=t.topic_id, partitions=[partition])],
+    )
+
+
+def describe_share_offsets(t: Target) -> Any:
+    group = m.DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
+    topic = group.DescribeShareGroupOffsetsRequestTopic(topic_name=t.topic, partitions=[0])
+    return m.DescribeShareGroupOffsetsRequest(groups=[group(group_id=QUEUE, topics=[topic])])
+
+
+def alter_share_offsets(t: Target) -> Any:
+    topic = m.AlterShareGroupOffsetsRequest.AlterShareGroupOffsetsRequestTopic
+    partition = topic.AlterShareGroupOffsetsRequestPartition(partition_index=0, start_offset=0)
+    return m.AlterShareGroupOffsetsRequest(
+        group_id=QUEUE, topics=[topic(topic_name=t.topic, partitions=[partition])]
+    )
+
+
+def delete_share_offsets(t: Target) -> Any:
+    topic = m.DeleteShareGroupOffsetsRequest.DeleteShareGroupOffsetsRequestTopic(topic_name=t.topic)
+    return m.DeleteShareGroupOffsetsRequest(group_id=QUEUE, topics=[topic])

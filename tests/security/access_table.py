@@ -11,6 +11,7 @@ from kafscale.protocol import api_messages as m
 from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, ResourceType
 from kafscale.protocol.api_keys import ApiKey
 from tests.security.access_requests import (
+    QUEUE,
     TEAM,
     TRANSACTION,
     Target,
@@ -18,6 +19,7 @@ from tests.security.access_requests import (
     add_offsets,
     add_partitions,
     alter_quotas,
+    alter_share_offsets,
     configs,
     consumer_heartbeat,
     create_acls,
@@ -25,8 +27,10 @@ from tests.security.access_requests import (
     create_topics,
     delete_credential,
     delete_records,
+    delete_share_offsets,
     delete_topics,
     describe_producers,
+    describe_share_offsets,
     describe_topic_partitions,
     describe_transactions,
     described_configs,
@@ -45,6 +49,9 @@ from tests.security.access_requests import (
     offset_fetch,
     produce,
     produce_in_transaction,
+    share_acknowledge,
+    share_fetch,
+    share_heartbeat,
     txn_offset_commit,
     write_markers,
 )
@@ -82,7 +89,7 @@ class Row:
 
     `denials`: rules that deny it to a client that may do everything else; None: the same as those of `enough`.
     `denied`, `allowed`: the error codes of the resource in question. `names_topic`: a client without rules gets the
-    same answer if the topic is not there.
+    same answer if the topic is not there. `before`: a request of the same version on the same connection.
     """
 
     api: ApiKey
@@ -96,6 +103,7 @@ class Row:
     denied: int
     allowed: Collection[int] = (NONE,)
     names_topic: bool = False
+    before: tuple[ApiKey, Callable[[Target], Any]] | None = None
 
     @property
     def id(self) -> str:
@@ -108,6 +116,14 @@ def on_topic(operation: Operation) -> Callable[[str], Collection[Collection[Rule
 
 def on_group(operation: Operation) -> Callable[[str], Collection[Collection[Rule]]]:
     return lambda topic: [[(GROUP, TEAM, operation)]]
+
+
+def on_queue(operation: Operation) -> Callable[[str], Collection[Collection[Rule]]]:
+    return lambda topic: [[(GROUP, QUEUE, operation)]]
+
+
+def queue_given(operation: Operation) -> Callable[[str], Collection[Rule]]:
+    return lambda topic: [(GROUP, QUEUE, operation)]
 
 
 def on_cluster(operation: Operation) -> Callable[[str], Collection[Collection[Rule]]]:
@@ -212,6 +228,8 @@ def _config_rows(
     )
 
 
+OPENED: Final = (ApiKey.SHARE_FETCH, share_fetch)
+
 TABLE: Final = (
     Row(api=ApiKey.PRODUCE, version=9, make=produce,
         codes=of_partitions("responses", "partition_responses"), enough=on_topic(WRITE), denied=TOPIC_DENIED,
@@ -293,6 +311,39 @@ TABLE: Final = (
     Row(api=ApiKey.CONSUMER_GROUP_DESCRIBE, version=1,
         make=lambda t: m.ConsumerGroupDescribeRequest(group_ids=[TEAM], include_authorized_operations=True),
         codes=of_each("groups"), enough=on_group(DESCRIBE), denied=GROUP_DENIED, allowed=(GROUP_ID_NOT_FOUND,)),
+    # The group exists, without members.
+    Row(api=ApiKey.SHARE_GROUP_HEARTBEAT, form="the group", version=1, make=share_heartbeat, codes=top,
+        enough=on_queue(READ), given=topic_given(DESCRIBE), denied=GROUP_DENIED, allowed=(UNKNOWN_MEMBER,)),
+    Row(api=ApiKey.SHARE_GROUP_HEARTBEAT, form="the topic", version=1, make=share_heartbeat, codes=top,
+        enough=on_topic(DESCRIBE), given=queue_given(READ), denied=TOPIC_DENIED, allowed=(UNKNOWN_MEMBER,),
+        names_topic=True),
+    Row(api=ApiKey.SHARE_GROUP_DESCRIBE, version=1,
+        make=lambda t: m.ShareGroupDescribeRequest(group_ids=[QUEUE], include_authorized_operations=True),
+        codes=of_each("groups"), enough=on_queue(DESCRIBE), denied=GROUP_DENIED),
+    Row(api=ApiKey.SHARE_FETCH, form="the group", version=1, make=share_fetch, codes=top, enough=on_queue(READ),
+        given=topic_given(READ), denied=GROUP_DENIED),
+    Row(api=ApiKey.SHARE_FETCH, form="the topic", version=1, make=share_fetch, codes=of_partitions("responses"),
+        enough=on_topic(READ), given=queue_given(READ), denied=TOPIC_DENIED),
+    Row(api=ApiKey.SHARE_ACKNOWLEDGE, form="the group", version=1, make=share_acknowledge, codes=top,
+        enough=on_queue(READ), given=topic_given(READ), denied=GROUP_DENIED, before=OPENED),
+    Row(api=ApiKey.SHARE_ACKNOWLEDGE, form="the topic", version=1, make=share_acknowledge,
+        codes=of_partitions("responses"), enough=on_topic(READ), given=queue_given(READ), denied=TOPIC_DENIED,
+        allowed=(INVALID_REQUEST,), before=OPENED),
+    Row(api=ApiKey.ALTER_SHARE_GROUP_OFFSETS, form="the group", version=0, make=alter_share_offsets, codes=top,
+        enough=on_queue(READ), given=topic_given(READ), denied=GROUP_DENIED),
+    Row(api=ApiKey.ALTER_SHARE_GROUP_OFFSETS, form="the topic", version=0, make=alter_share_offsets,
+        codes=of_partitions("responses"), enough=on_topic(READ), given=queue_given(READ), denied=TOPIC_DENIED,
+        names_topic=True),
+    Row(api=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, form="the group", version=0, make=describe_share_offsets,
+        codes=of_each("groups"), enough=on_queue(DESCRIBE), given=topic_given(DESCRIBE), denied=GROUP_DENIED),
+    Row(api=ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS, form="the topic", version=0, make=describe_share_offsets,
+        codes=lambda reply: of_partitions("topics")(reply.groups[0]), enough=on_topic(DESCRIBE),
+        given=queue_given(DESCRIBE), denied=TOPIC_DENIED, names_topic=True),
+    Row(api=ApiKey.DELETE_SHARE_GROUP_OFFSETS, form="the group", version=0, make=delete_share_offsets, codes=top,
+        enough=on_queue(DELETE), given=topic_given(READ), denied=GROUP_DENIED),
+    Row(api=ApiKey.DELETE_SHARE_GROUP_OFFSETS, form="the topic", version=0, make=delete_share_offsets,
+        codes=of_each("responses"), enough=on_topic(READ), given=queue_given(DELETE), denied=TOPIC_DENIED,
+        names_topic=True),
     Row(api=ApiKey.API_VERSIONS, version=0, make=lambda t: m.ApiVersionsRequest(), codes=top,
         enough=lambda topic: [[]], denied=NONE),
     # Without SASL on the listener, both are in an illegal state for every client.

@@ -21,9 +21,15 @@ from tests.security.access_table import LEFT_OUT, TABLE, Row, Rule
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker
 
 SUPER, ALICE, MALLORY = (Principal("User", name) for name in ("admin", "alice", "mallory"))
-_DELETES = (ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE)
+_DELETES = (
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_GROUPS,
+    ApiKey.OFFSET_DELETE,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS,
+)
 _MADE_BY = (
     "offset_commit the group",
+    "alter_share_group_offsets the group",
     "init_producer_id with a transactional id",
     "add_partitions_to_txn the topic",
 )
@@ -97,6 +103,9 @@ class World:
     async def answer(self, principal: Principal, row: Row, target: Target) -> set[int]:
         """The codes that the principal gets."""
         async with self.connect(principal) as client:
+            if row.before is not None:
+                api, make = row.before
+                await client.call(make(target), RESPONSE_CLASSES[int(api)], row.version)
             response = RESPONSE_CLASSES[int(row.api)]
             reply = await client.call(row.make(target), response, row.version)
         return set(row.codes(reply))

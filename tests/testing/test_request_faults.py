@@ -226,7 +226,10 @@ async def test_fault_of_an_old_produce_version_is_read_by_it() -> None:
             lambda one: one.fail("Prodce", "UNKNOWN_TOPIC_ID"),
             "api='Prodce' is not an API.*did you mean Produce",
         ),
-        (lambda one: one.fail("ShareFetch", "UNKNOWN_TOPIC_ID"), "api='ShareFetch' is not an API"),
+        (
+            lambda one: one.fail("StreamsGroupHeartbeat", "UNKNOWN_TOPIC_ID"),
+            "api='StreamsGroupHeartbeat' is not an API",
+        ),
         (lambda one: one.fail("#", "UNKNOWN_TOPIC_ID"), "legal are AddOffsetsToTxn, .*UpdateFeatures"),
         (lambda one: one.fail("AlterReplicaLogDirs", "UNKNOWN_TOPIC_ID"), "cannot be failed; legal are"),
         (
