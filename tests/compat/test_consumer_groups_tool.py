@@ -267,7 +267,7 @@ def test_members_are_described_with_partition_counts(
         quiet_member(broker, group, topic, client_id="third") as third,
     ):
         everyone = {"first": first, "second": second, "third": third}
-        wait_until(lambda: tool.state(group)["#MEMBERS"] == "3", "three members")
+        wait_until(lambda: len(tool.members(group)) == 3, "three members")
         wait_until(lambda: tool.state(group)["STATE"] == "Stable", "the group is stable")
         wait_for_shares(list(everyone.values()), partitions_of(topic, 2), fewest=0)
         members = tool.members(group)

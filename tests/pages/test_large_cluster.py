@@ -18,7 +18,7 @@ SERIES = 20_000
 @pytest.fixture
 async def shown() -> AsyncIterator[ShownBroker]:
     """One topic with all partitions, as many groups, each with offsets in 10 of them."""
-    async with shown_broker(consumer_lag_max_series=SERIES) as shown:
+    async with shown_broker(consumer_lag_max_series=SERIES, offsets_commit_timeout_ms=60_000) as shown:
         await shown.broker.create_topic("wide", PARTITIONS)
         for number in range(GROUPS):
             offsets = {("wide", (number * 10 + index) % PARTITIONS): 0 for index in range(10)}

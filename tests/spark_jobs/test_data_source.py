@@ -19,7 +19,7 @@ from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
 TIMEOUT_SEC = int(PATIENCE_SEC)  # which awaitTermination wants whole
-WORKER_STARTS = 5  # attempts, each with the ten seconds that Spark gives a Python process
+WORKER_STARTS = 12  # attempts, each with the ten seconds that Spark gives a Python process
 
 
 @pytest.fixture

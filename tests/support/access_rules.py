@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AclBinding,
     AclBindingFilter,
@@ -14,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.BROKER
 TRANSACTIONAL_ID = ResourceType.TRANSACTIONAL_ID
@@ -36,9 +37,22 @@ def rule(
 
 
 def add_rules(admin: AdminClient, *rules: Any) -> None:
-    """Add rules, and wait until the broker has them."""
-    for future in admin.create_acls(list(rules)).values():
-        future.result(PATIENCE_SEC)
+    """Add rules, and wait until the broker has them.
+
+    A store that did not answer in time, as on a loaded machine, is asked again: a rule may be there already.
+    """
+
+    def are_added() -> bool:
+        try:
+            for future in admin.create_acls(list(rules)).values():
+                future.result(PATIENCE_SEC)
+        except KafkaException as problem:
+            if problem.args[0].code() != KafkaError.REQUEST_TIMED_OUT:
+                raise
+            return False
+        return True
+
+    wait_until(are_added, "the rules are added")
 
 
 def remove_rules(admin: AdminClient, *rules: Any) -> None:
