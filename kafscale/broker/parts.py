@@ -233,6 +233,7 @@ class ServingParts:
         self.transactions = TransactionService(
             metadata, view, self.producer_ids, settings, metrics, clocks.steady_clock()
         )
+        self.sharing = SharingParts(metadata, view, self.logs, settings, metrics, clocks)
         self.groups = GroupService(
             metadata,
             view,
@@ -242,8 +243,8 @@ class ServingParts:
             metrics,
             clocks.steady_clock(),
             self.transactions.participation,
+            self.sharing.starts,
         )
-        self.sharing = SharingParts(metadata, view, self.logs, settings, metrics, clocks)
         self.purgatory = ProducePurgatory(clocks.now_ms, basics.budget)
         self.started = TaskOwner()
         self.leader_changes = LeaderChanges(view, settings.broker_id)

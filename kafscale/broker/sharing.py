@@ -56,6 +56,8 @@ class SharingParts:
         metrics.gauge(families.SESSIONS, lambda: len(self.service.sessions))
         metrics.gauge(families.SESSIONS_LIMIT, lambda: session_limit)
         metrics.gauge(families.PARTITIONS_OPEN, lambda: len(partitions))
+        metrics.gauge(families.RUNS, lambda: partitions.budget.used)
+        metrics.gauge(families.RUNS_LIMIT, lambda: partitions.budget.limit)
 
     def start(self) -> None:
         """Begin to watch the groups' starts."""

@@ -84,7 +84,7 @@ class GroupCoordinator:
         self._settings = settings
         self._now_ms = now_ms
         self.consumers = ConsumerGroups(shards, view, settings, now_ms)
-        self.shares = ShareGroups(shards, settings, now_ms)
+        self.shares = ShareGroups(shards, view, settings, now_ms)
         self.share_offsets = ShareOffsets(shards, store, view, settings, now_ms, log_end_offset)
         self._commits = OffsetCommits(shards, store, view, metrics, now_ms)
         self._transactional = TransactionalCommits(shards, store, participation, metrics, now_ms)

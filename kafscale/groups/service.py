@@ -18,15 +18,18 @@ from kafscale.groups.modern.topic_changes import TopicChanges
 from kafscale.groups.participation import Participation
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shards import GroupShards
+from kafscale.groups.share.lag import ShareLag
+from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.share.starts_in_store import StartsInStore
 from kafscale.groups.states import GroupState
 from kafscale.groups.totals import GROUP_TYPES
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore
-from kafscale.ops import metric_families
+from kafscale.ops import metric_families, share_metric_families
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
 from kafscale.ops.metrics import Metrics
 from kafscale.settings.broker import Settings
+from kafscale.share.state.starts import ShareStarts
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ logger = logging.getLogger(__name__)
 class GroupService:
     """The coordinator, its group shards, the expiry of offsets, the lag. `lease` returns the broker's lease.
 
-    `lag` is None if it is switched off.
+    `lag`, `share_lag` are None if it is switched off.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class GroupService:
         metrics: Metrics,
         now_ms: Callable[[], int],
         participation: Participation,
+        share_starts: ShareStarts | None = None,
     ) -> None:
         coordination = Coordination(store, settings.broker_id, lease)
         failures = metrics.background_failures
@@ -68,6 +72,19 @@ class GroupService:
             GroupConfigs(view, settings),
             StartsInStore(store, now_ms),
         )
+        self.share_lag = None
+        if share_starts is not None and settings.consumer_lag_max_series:
+            self.share_lag = ShareLag(
+                store,
+                view,
+                share_starts,
+                self._share_groups,
+                log_end_offset,
+                settings.consumer_lag_max_series,
+                now_ms,
+                failures=failures,
+            )
+            _register_share_lag(self.share_lag, metrics)
         self._assignment = ShardAssignment(view, settings.broker_id)
         moves = _ShardMoves(self._shards)
         self._keeper = Keeper("group shards", settings.broker_id, self._assignment, moves)
@@ -99,9 +116,15 @@ class GroupService:
         await self._keeper.settled()
         self._expiry.start()
         self._log_end_offsets.start()
+        if self.share_lag is not None:
+            self.share_lag.start()
 
     def _all_groups(self) -> Iterable[RunningGroup]:
         return [running for shard in self._shards.loaded() for running in tuple(shard.groups.values())]
+
+    def _share_groups(self) -> Iterable[ShareGroup]:
+        groups = (running.group for running in self._all_groups())
+        return [group for group in groups if isinstance(group, ShareGroup)]
 
     def progress(self) -> str:
         """The progress of the claims, for people."""
@@ -127,6 +150,8 @@ class GroupService:
         await self._marker_watch.close()
         await self._keeper.close()
         await self._log_end_offsets.close()
+        if self.share_lag is not None:
+            await self.share_lag.close()
         await self._expiry.close()
         await self._topic_changes.close()
         await self._shards.close()
@@ -170,6 +195,12 @@ def _consumer_lag(
     return lag
 
 
+def _register_share_lag(lag: ShareLag, metrics: Metrics) -> None:
+    metrics.gauge_series(share_metric_families.LAG, lag.samples)
+    metrics.gauge(share_metric_families.LAG_SERIES, lambda: len(lag.rows))
+    metrics.gauge(share_metric_families.LAG_SERIES_OMITTED, lambda: lag.omitted_count)
+
+
 def _register_gauges(
     shards: GroupShards, settings: Settings, metrics: Metrics, now_ms: Callable[[], int]
 ) -> None:
@@ -188,4 +219,5 @@ def _register_gauges(
     stored, limits = totals.stored, shards.limits
     metrics.gauge(metric_families.GROUPS_STORED, lambda: stored.offset_bytes, kind="offsets")
     metrics.gauge(metric_families.GROUPS_STORED, lambda: stored.record_bytes, kind="records")
+    metrics.gauge(metric_families.GROUPS_STORED, lambda: stored.share_bytes, kind="shares")
     metrics.gauge(metric_families.GROUPS_STORED_LIMIT, lambda: limits.broker_bytes(shards.shard_count))

@@ -2,9 +2,11 @@
 
 import asyncio
 import logging
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from kafscale.cluster.coordination import ClaimedShard
@@ -22,7 +24,7 @@ from kafscale.groups.group import Group
 from kafscale.groups.group_puts import encode_checked
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.loaded_groups import GroupPolicies, empty_again, load_groups
-from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.assignment import Assignment, count
 from kafscale.groups.modern.effects import StoreChanges
 from kafscale.groups.modern.events import Assigned
 from kafscale.groups.modern.stored_group import MODERN_GROUP_BYTES, count_members, operations_of
@@ -58,6 +60,7 @@ class GroupShard:
     """Groups by id. `on_fenced` is called when another broker coordinates the shard.
 
     `check_record` raises `KafkaError` if a group's record may not grow by so many bytes. `starts`: of share groups.
+    `share_room`: how many bytes more a share group may have of its partitions.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class GroupShard:
         lag: ConsumerLag | None,
         check_record: Callable[[int], None],
         starts: StoredStarts | None = None,
+        share_room: Callable[[StoredGroup], int] = lambda group: sys.maxsize,
     ) -> None:
         self.shard = claimed.shard
         self.claimed_revision = claimed.revision
@@ -89,6 +93,7 @@ class GroupShard:
         self._lag = lag
         self._check_record = check_record
         self._starts = starts
+        self._share_room = share_room
         self._ending: set[asyncio.Task[None]] = set()
         self._leftover_members: list[str] = []
         self._tasks = TaskOwner()
@@ -131,6 +136,7 @@ class GroupShard:
         for one in loaded.groups:
             running = self._run(one.group, in_store=InStore.YES)
             running.stored.is_complete = False
+            running.stored.has_shares = not isinstance(one.group, ShareGroup)
             running.member_bytes = one.member_bytes
             running.stored.set_record(one.record_bytes + sum(one.member_bytes.values()))
         self._leftover_members = loaded.leftover_members
@@ -400,12 +406,22 @@ class GroupShard:
                 async with running.starts_lock:
                     await self.flush()  # What is deleted, say, is not found any more then.
                     group_id = running.group.group_id
-                    await self._starts.initialize(group_id, partitions, self.write_patiently)
+                    refused = await self._starts.initialize(
+                        group_id, partitions, self.write_patiently, partial(self.account_shares, running)
+                    )
             except StoreError as problem:
                 logger.info("a start waits for the metadata store", extra={"problem": str(problem)})
                 await asyncio.sleep(RETRY_SEC)
                 continue
-            return StartsInitialized(now_ms=self._now_ms(), partitions=partitions)
+            self._metrics.share_partitions_refused += count(refused)
+            return StartsInitialized(now_ms=self._now_ms(), partitions=partitions, refused=refused)
+
+    def account_shares(self, running: RunningGroup, size: int) -> int:
+        """Count this as what the share group has of its partitions; returns how many bytes more it may have."""
+        if not self.has(running):
+            return 0
+        running.stored.set_shares(size)
+        return self._share_room(running.stored)
 
     async def store_group(self, running: RunningGroup, record: GroupRecord) -> None:
         """See `GroupHome`."""

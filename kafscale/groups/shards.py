@@ -20,6 +20,7 @@ from kafscale.groups.shard import GroupShard
 from kafscale.groups.share.share_group import SharePolicy
 from kafscale.groups.share.starts import StoredStarts
 from kafscale.groups.states import GroupState
+from kafscale.groups.stored_bytes import StoredGroup
 from kafscale.groups.stored_counting import StoredCounting
 from kafscale.groups.stored_limits import StoredLimits
 from kafscale.groups.totals import GroupTotals
@@ -137,6 +138,7 @@ class GroupShards:
                 self._lag,
                 self._check_record,
                 self._share_starts,
+                self.share_room,
             )
             for one in claimed
         ]
@@ -155,6 +157,10 @@ class GroupShards:
 
     def _check_record(self, growth: int) -> None:
         self.limits.check_record(self.totals.stored, self.shard_count, growth)
+
+    def share_room(self, group: StoredGroup) -> int:
+        """How many bytes more a share group may have of its partitions."""
+        return self.limits.share_room(group, self.totals.stored, self.shard_count)
 
     async def _load(self, shard: GroupShard) -> None:
         for load in (shard.load, self._markers[shard.shard].load):

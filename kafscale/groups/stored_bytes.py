@@ -1,4 +1,4 @@
-"""The size of groups in the metadata store: each committed or pending offset, each group's record, and their totals.
+"""The size of groups in the metadata store: offsets, records, share groups' partitions, and their totals.
 
 A size is added before it is written and removed after it is deleted, so that the count is never less than what
 the store has; a write that failed may leave it larger until the group is loaded again.
@@ -21,25 +21,37 @@ def stored_size(key: str, value: bytes) -> int:
 class StoredTotals:
     """The sizes of all groups of this broker: plain numbers, which another thread may read."""
 
-    __slots__ = ("offset_bytes", "record_bytes")
+    __slots__ = ("offset_bytes", "record_bytes", "share_bytes")
 
     def __init__(self) -> None:
         self.offset_bytes = 0
         self.record_bytes = 0
+        self.share_bytes = 0
 
     @property
     def all_bytes(self) -> int:
-        """Offsets and records together."""
-        return self.offset_bytes + self.record_bytes
+        """Offsets, records, and share groups' partitions together."""
+        return self.offset_bytes + self.record_bytes + self.share_bytes
 
 
 class StoredGroup:
     """One group's part: sizes only, 100 bytes or so for each partition.
 
     `is_complete`: all offsets in the store are counted; otherwise only those committed since the group was loaded.
+    `has_shares`: so are the starts and states of a share group.
     """
 
-    __slots__ = ("_pending", "_removed", "_sizes", "_totals", "is_complete", "offset_bytes", "record_bytes")
+    __slots__ = (
+        "_pending",
+        "_removed",
+        "_sizes",
+        "_totals",
+        "has_shares",
+        "is_complete",
+        "offset_bytes",
+        "record_bytes",
+        "share_bytes",
+    )
 
     def __init__(self, totals: StoredTotals) -> None:
         self._totals = totals
@@ -47,8 +59,10 @@ class StoredGroup:
         self._removed: set[TopicPartition] = set()
         self._pending: dict[int, int] = {}
         self.is_complete = True
+        self.has_shares = True
         self.offset_bytes = 0
         self.record_bytes = 0
+        self.share_bytes = 0
 
     def size(self, partition: TopicPartition) -> int | None:
         """The size of the offset; None: the store has none, and none is in flight."""
@@ -109,6 +123,12 @@ class StoredGroup:
         self._totals.record_bytes += size - self.record_bytes
         self.record_bytes = size
 
+    def set_shares(self, size: int) -> None:
+        """Count this size for the starts and states of a share group."""
+        self._totals.share_bytes += size - self.share_bytes
+        self.share_bytes = size
+        self.has_shares = True
+
     def pending(self, producer_id: int) -> int:
         """The size of the offsets that the producer's transaction has pending."""
         return self._pending.get(producer_id, 0)
@@ -125,6 +145,7 @@ class StoredGroup:
         self._pending.clear()
         self._add(-self.offset_bytes)
         self.set_record(0)
+        self.set_shares(0)
 
     def _add(self, size: int) -> None:
         self.offset_bytes += size

@@ -1,4 +1,4 @@
-"""Counts the stored bytes of loaded groups' offsets, in the background: no start waits for it."""
+"""Counts the stored bytes of loaded groups' offsets and shares, in the background: no start waits for it."""
 
 import asyncio
 import logging
@@ -8,10 +8,12 @@ from collections.abc import Awaitable, Callable, Iterable
 from kafscale.errors import StoreError
 from kafscale.groups.offsets import offset_place
 from kafscale.groups.shard import GroupShard
+from kafscale.groups.share.stored_size import start_size
 from kafscale.groups.stored_bytes import TopicPartition, stored_size
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore, Snapshot
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
+from kafscale.tasks.in_turns import in_turns
 from kafscale.tasks.item_queue import ItemQueue
 
 logger = logging.getLogger(__name__)
@@ -21,7 +23,7 @@ _OFFSETS_PER_TURN = 256
 
 
 class StoredCounting:
-    """Reads the offsets of one shard after the other. Until then its groups count only new commits.
+    """Reads the offsets and the share starts of one shard after the other. Until then its groups count what is new.
 
     `wait_before`: returns once reads that matter more are done.
     """
@@ -61,6 +63,7 @@ class StoredCounting:
         while any(not running.stored.is_complete for running in shard.groups.values()):
             try:
                 offsets = await self._store.range(keys.shard_offsets(shard.shard))
+                await self._count_shares(shard)
             except StoreError as problem:
                 fields = {"shard": shard.shard, "problem": str(problem)}
                 logger.info("counting what groups have stored later", extra=fields)
@@ -69,6 +72,19 @@ class StoredCounting:
             sizes = await _sizes(offsets)
             for group_id, running in shard.groups.items():
                 running.stored.complete(sizes.get(group_id, {}))
+
+    async def _count_shares(self, shard: GroupShard) -> None:
+        """Raises `StoreError`."""
+        if all(running.stored.has_shares for running in shard.groups.values()):
+            return
+        starts = await self._store.range(keys.shard_share_starts(shard.shard))
+        sizes: Counter[str] = Counter()
+        async for item in in_turns(starts.items, _OFFSETS_PER_TURN):
+            sizes[keys.offset_group_id(item.key)] += start_size(item.key, item.value)
+        for group_id, running in shard.groups.items():
+            # What a coordinator has set meanwhile is counted already, and newer.
+            if not running.stored.has_shares:
+                running.stored.set_shares(sizes[group_id])
 
 
 async def _sizes(offsets: Snapshot) -> dict[str, dict[TopicPartition, int]]:

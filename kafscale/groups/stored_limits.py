@@ -1,4 +1,4 @@
-"""Limits of what groups store: a commit, a new group, a group's record."""
+"""Limits of what groups store: a commit, a new group, a group's record, the partitions of a share group."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -17,7 +17,8 @@ _OFFSETS_AND_NEW_GROUPS_PERCENT: Final = 75
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLimits:
-    """`group_offset_bytes`: the offsets of one group. `all_bytes`: offsets and records of all the cluster's groups.
+    """`group_offset_bytes`: the offsets of one group, or what a share group has of its partitions. `all_bytes`: all
+    that the cluster's groups have.
 
     A broker may use a part of the latter in proportion to its group shards: together the brokers keep the limit
     without asking each other.
@@ -60,9 +61,16 @@ class StoredLimits:
                 "all groups together have all that KAFSCALE_GROUPS_STORED_MAX_BYTES allows",
             )
 
+    def share_room(self, group: StoredGroup, totals: StoredTotals, shard_count: int) -> int:
+        """How many bytes more a share group may have of its partitions."""
+        room = min(self.group_offset_bytes - group.share_bytes, self._room(totals, shard_count))
+        return max(room, 0)
+
     def _has_room(self, totals: StoredTotals, shard_count: int, growth: int) -> bool:
-        allowed = self.broker_bytes(shard_count) * _OFFSETS_AND_NEW_GROUPS_PERCENT // 100
-        return totals.all_bytes + growth <= allowed
+        return growth <= self._room(totals, shard_count)
+
+    def _room(self, totals: StoredTotals, shard_count: int) -> int:
+        return self.broker_bytes(shard_count) * _OFFSETS_AND_NEW_GROUPS_PERCENT // 100 - totals.all_bytes
 
 
 def check_commit_bytes(commit_bytes: int) -> None:

@@ -245,7 +245,7 @@ CACHE_EVICTIONS = _counter(
 GROUPS = _gauge("kafscale_groups", "Consumer groups that this broker coordinates, by state.", "state")
 GROUPS_BY_TYPE = _gauge(
     "kafscale_groups_by_type",
-    "Consumer groups that this broker coordinates, by protocol: `classic`, and `consumer` (KIP-848).",
+    "Groups that this broker coordinates, by type: `classic`, `consumer` (KIP-848), and `share` (KIP-932).",
     "type",
 )
 GROUPS_OVERDUE = _gauge(
@@ -261,8 +261,14 @@ GROUP_MEMORY_LIMIT = _gauge(
 )
 GROUPS_STORED = _gauge(
     "kafscale_groups_stored_bytes",
-    "What the groups of this broker take in the metadata store, by kind: offsets, records.",
+    "What the groups of this broker take in the metadata store, by kind: offsets, records, and what share groups "
+    "have of partitions (shares).",
     "kind",
+)
+SHARE_PARTITIONS_REFUSED = _counter(
+    "kafscale_share_partitions_refused_total",
+    "Partitions that share groups were not assigned because kafscale_groups_stored_limit_bytes, or "
+    "KAFSCALE_GROUP_OFFSETS_MAX_BYTES, leaves no room; counted again each time that a group asks for them.",
 )
 GROUPS_STORED_LIMIT = _gauge(
     "kafscale_groups_stored_limit_bytes",

@@ -157,6 +157,7 @@ class GroupMetrics:
     assignment_duration: Histogram = observed(families.GROUP_ASSIGNMENT_DURATION)
     commit_duration: Histogram = observed(families.OFFSET_COMMIT_DURATION)
     commits: int = counted(families.OFFSET_COMMITS)
+    share_partitions_refused: int = counted(families.SHARE_PARTITIONS_REFUSED)
 
     def rebalanced(self, group_type: str, seconds: float) -> None:
         """Count a rebalance that is complete, of a `classic` or a `consumer` group."""

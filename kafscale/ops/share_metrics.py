@@ -17,7 +17,8 @@ OTHER_SHARE_GROUPS: Final = "(others)"
 class ShareCounts:
     """Records of a share group, of all partitions that this broker leads or has led.
 
-    `archived` ones have reached the delivery limit; `gaps` were never there, or are control records.
+    `archived` ones have reached the delivery limit; `gaps` were never there, or are control records. `refused`: as
+    `rejected`, among those that are archived.
     """
 
     acquired: int = counted(families.RECORDS_ACQUIRED)
@@ -26,8 +27,9 @@ class ShareCounts:
     rejected: int = counted(families.RECORDS_ACKNOWLEDGED, "reject")
     renewed: int = counted(families.RECORDS_ACKNOWLEDGED, "renew")
     timed_out: int = counted(families.RECORDS_TIMED_OUT)
-    archived: int = counted(families.RECORDS_ARCHIVED)
-    gaps: int = 0
+    archived: int = counted(families.RECORDS_ARCHIVED, "deliveries")
+    refused: int = counted(families.RECORDS_ARCHIVED, "rejected")
+    gaps: int = counted(families.RECORDS_ARCHIVED, "gap")
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kafscale.groups.lag import ConsumerLag
+from kafscale.groups.share.lag import ShareLag, ShareLagRow
 from kafscale.log.led_partitions import StoredTopic
 from kafscale.ops.histogram import Histogram
 from kafscale.ops.metric_family import Family
@@ -18,17 +19,23 @@ FRESH_SEC: Final = 1.0
 
 
 class LagRow(NamedTuple):
-    """A partition of a group. `log_end_offset`: None while it is not known; of one led elsewhere it may be old."""
+    """A partition of a group. `log_end_offset`: None while it is not known; of one led elsewhere it may be old.
+
+    `shared`: of a share group, whose `committed_offset` is its start offset, -1 before the first fetch.
+    """
 
     group_id: str
     topic: str
     partition: int
     committed_offset: int
     log_end_offset: int | None
+    shared: ShareLagRow | None = None
 
     @property
     def lag(self) -> int | None:
         """The records from the committed offset on; None if the log's end is not known, or from before the commit."""
+        if self.shared is not None:
+            return self.shared.lag
         if self.log_end_offset is None or self.log_end_offset < self.committed_offset:
             return None
         return self.log_end_offset - self.committed_offset
@@ -160,7 +167,7 @@ class FigureReader:
             rates=rates,
             totals=self._sample(),
             stored=broker.logs.stored_by_topic(),
-            lag=None if broker.groups.lag is None else _lag_table(broker.groups.lag),
+            lag=None if broker.groups.lag is None else _lag_table(broker.groups.lag, broker.groups.share_lag),
             topics=tuple(sorted(broker.view.topic_names())),
             group_ids=tuple(sorted(broker.groups.coordinator.group_ids())),
         )
@@ -182,6 +189,12 @@ class FigureReader:
         )
 
 
-def _lag_table(lag: ConsumerLag) -> LagTable:
-    rows = (LagRow(*series, committed, end) for series, committed, end in lag.positions())
-    return LagTable(tuple(rows), lag.omitted_count)
+def _lag_table(lag: ConsumerLag, share_lag: ShareLag | None) -> LagTable:
+    rows = [LagRow(*series, committed, end) for series, committed, end in lag.positions()]
+    if share_lag is None:
+        return LagTable(tuple(rows), lag.omitted_count)
+    rows += (
+        LagRow(one.group_id, one.topic, one.partition, one.start_offset, one.log_end_offset, one)
+        for one in share_lag.rows
+    )
+    return LagTable(tuple(rows), lag.omitted_count + share_lag.omitted_count)

@@ -1,4 +1,4 @@
-"""The list of consumer groups and the page of one group. Pure."""
+"""The list of groups, of consumers and of shares, and the page of one group. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -59,7 +59,7 @@ def groups_page(
     shown = group_ids[start : start + ROWS_PER_PAGE]
     total = f"{len(figures.group_ids):,}"
     return [
-        element("h1", "Consumer groups"),
+        element("h1", "Groups"),
         find_form(asked, "Part of a group's id"),
         omitted_note(figures),
         card(
@@ -160,7 +160,9 @@ def group_page(asked: Asked, figures: Figures, state: GroupSnapshot) -> list[Chi
             tile("Lag", lag_of(total), f"in {units.things(len(rows), 'partition')}"),
         ),
         _members(state, f"{units.count(summary.members)} in all"),
-        _lag_card(rows[start : start + ROWS_PER_PAGE], len(rows), asked),
+        (_shared_card if summary.group_type == ShareGroup.GROUP_TYPE else _lag_card)(
+            rows[start : start + ROWS_PER_PAGE], len(rows), asked
+        ),
         pages(
             "/group",
             asked.page,
@@ -258,6 +260,39 @@ def _lag_card(rows: Sequence[LagRow], total: int, asked: Asked) -> Element:
         "Lag by partition",
         table(columns, cells, empty="No committed offsets on this page."),
         note=f"{units.count(total)} in all; log ends of partitions led elsewhere may be some minutes old",
+    )
+
+
+def _shared_card(rows: Sequence[LagRow], total: int, asked: Asked) -> Element:
+    """The same of a share group."""
+    most = max((row.lag or 0 for row in rows), default=0)
+    columns = (
+        text("Topic"),
+        number("Partition"),
+        number("Start offset", wide=True),
+        number("Finished after it", wide=True),
+        number("of these archived", wide=True),
+        number("Log end"),
+        number("Lag"),
+        text("", wide=True),
+    )
+    cells = (
+        [
+            named_link("/topic", "name", row.topic, refresh=asked.refresh),
+            str(row.partition),
+            units.count(None if row.committed_offset < 0 else row.committed_offset),
+            units.count(None if row.shared is None else row.shared.finished),
+            units.count(None if row.shared is None else row.shared.archived),
+            units.count(row.log_end_offset),
+            units.count(row.lag),
+            None if row.lag is None else bar(row.lag, most, "share of the largest lag"),
+        ]
+        for row in rows
+    )
+    return card(
+        "Lag by partition",
+        table(columns, cells, empty="No partitions on this page."),
+        note=f"{units.count(total)} in all, read every 30 s; an offset is known after the first fetch of a partition",
     )
 
 

@@ -62,7 +62,7 @@ def overview_page(
         ),
         omitted_note(figures),
         card(
-            "Consumer groups",
+            "Groups",
             group_table(figures, summaries),
             _more(len(figures.group_ids), "groups", "/groups", asked),
             note=element("span", "that this broker coordinates, the largest lag first: ", *_states(facts_of)),

@@ -17,6 +17,7 @@ from kafscale.share.partition.acknowledging import AcknowledgedBatch, acknowledg
 from kafscale.share.partition.acquiring import Acquired, LogBatch, Wanted, acquire
 from kafscale.share.partition.releasing import end_locks, release_member
 from kafscale.share.partition.share_partition import DurableState, SharePartition
+from kafscale.share.run_budget import RunBudget
 from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
@@ -47,6 +48,7 @@ class _Awaited(NamedTuple):
 
 class LedSharePartition:
     """`name`: for the log. `now_ms`: of a clock that never goes back. `on_lost`: called once, when it is of no use.
+    `budget`: of the broker's runs.
 
     Every method but `stop` raises the `KafkaError` with which it was lost.
     """
@@ -58,6 +60,7 @@ class LedSharePartition:
         writer: StateWriter,
         now_ms: Callable[[], int],
         on_lost: Callable[[], None],
+        budget: RunBudget | None = None,
     ) -> None:
         self.machine = machine
         self._name = name
@@ -72,6 +75,13 @@ class LedSharePartition:
         self._timer_at_ms = 0
         self._is_read = self._is_storing = False
         self._lost: KafkaError | None = None
+        self._budget = budget or RunBudget()
+        self._counted_runs = 0
+        self._count_runs(len(machine.runs))
+
+    def _count_runs(self, runs: int) -> None:
+        self._budget.used += runs - self._counted_runs
+        self._counted_runs = runs
 
     # --- reading
 
@@ -91,7 +101,7 @@ class LedSharePartition:
         self.give_up_read()
         self._check()
         acquired = acquire(self.machine, wanted, read_from, batches, self._now_ms())
-        self._set_timer()
+        self._after_change()
         return acquired
 
     def give_up_read(self) -> None:
@@ -110,7 +120,7 @@ class LedSharePartition:
         if self.machine.version != self._stored_version:
             await self._durable()
         else:
-            self._set_timer()
+            self._after_change()
 
     async def release(self, member_id: str) -> None:
         """Take back what the member has; returns once it is durable."""
@@ -151,6 +161,7 @@ class LedSharePartition:
             return
         self._lost = problem
         self.stop()
+        self._count_runs(0)
         for one in self._awaited:
             if not one.done.done():
                 one.done.set_exception(problem)
@@ -180,7 +191,7 @@ class LedSharePartition:
 
     def _changed(self) -> None:
         """The durable state is another one, and records may be available."""
-        self._set_timer()
+        self._after_change()
         # Not by the task: it is there for a moment after its last look at the version.
         if not self._is_storing:
             self._is_storing = True
@@ -209,6 +220,12 @@ class LedSharePartition:
 
     # --- locks
 
+    def _after_change(self) -> None:
+        """Of whatever the machine has done."""
+        if self._lost is None:
+            self._count_runs(len(self.machine.runs))
+        self._set_timer()
+
     def _set_timer(self) -> None:
         deadline_ms = self.machine.next_deadline_ms()
         if self._timer is not None:
@@ -228,4 +245,4 @@ class LedSharePartition:
         if self.machine.version != before:
             self._changed()
         else:
-            self._set_timer()
+            self._after_change()

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Protocol
 
@@ -14,6 +14,7 @@ from kafscale.ops.share_metrics import ShareMetrics
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.share.led_share_partition import LedSharePartition
 from kafscale.share.partition.share_partition import DurableState, ShareLimits, SharePartition
+from kafscale.share.run_budget import RunBudget
 from kafscale.share.state.opened import Led, OpenShareState, ShareLoadRefusal
 from kafscale.share.state.starts import ShareStarts
 from kafscale.share.state.writer import ShareStateWriter
@@ -103,6 +104,7 @@ class SharePartitions:
         metrics: ShareMetrics | None = None,
     ) -> None:
         self._metrics = metrics or ShareMetrics()
+        self.budget = RunBudget()
         self._states = states
         self._starts = starts
         self._policy = policy
@@ -122,8 +124,13 @@ class SharePartitions:
         opened = self._opened.get(place)
         if opened is None or (log is not None and opened.log != log):
             return None
-        opened.led.machine.limits = self._policy(place.group_id).limits
+        opened.led.machine.limits = self._limits(place.group_id)
         return opened.led
+
+    def _limits(self, group_id: str) -> ShareLimits:
+        limits = self._policy(group_id).limits
+        in_flight = self.budget.in_flight(limits.max_in_flight)
+        return limits if in_flight == limits.max_in_flight else replace(limits, max_in_flight=in_flight)
 
     async def get(self, place: SharePartitionId, log: SharedLog) -> LedSharePartition:
         """The share partition, with the limits that hold for its group now; it is opened if it is not.
@@ -199,10 +206,10 @@ class SharePartitions:
             before.led.lose(KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, NOT_LEADER))
         if log.led != claim:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, NOT_LEADER)
-        limits, counts = self._policy(place.group_id).limits, self._metrics.group(place.group_id)
+        limits, counts = self._limits(place.group_id), self._metrics.group(place.group_id)
         machine = SharePartition.of(state, limits, counts)
         name = f"{place.group_id[:200]} {log.topic}-{place.partition}"
-        led = LedSharePartition(name, machine, stored, self._now_ms, partial(self._lost, place))
+        led = LedSharePartition(name, machine, stored, self._now_ms, partial(self._lost, place), self.budget)
         opened = self._opened[place] = _Opened(log, led, stored)
         log.listen(opened)
         led.log_starts_at(log.log_start_offset)

@@ -9,6 +9,10 @@ _LAG: Final = "kafscale_consumer_group_lag"
 _CHOSEN: Final = 'group=~"$group"'
 _GROUP: Final = Variable(name="group", series=f"{_LAG}{{{OF_CLUSTER}}}", label="group", several=True)
 
+_SHARE_LAG: Final = "kafscale_share_group_lag"
+_ARCHIVED: Final = "kafscale_share_records_archived_total"
+_AT_LAST_DELIVERY: Final = 'reason="deliveries"'
+
 _STABLE_LAG: Final = "kafscale_topic_last_stable_offset_lag"
 
 _KEEPING_UP: Final = Row(
@@ -85,6 +89,18 @@ _SHARES: Final = Row(
     title="Share groups",
     panels=[
         lines(
+            "Records that are not finished, by group",
+            Unit.COUNT,
+            (f"topk(20, {gauge(_SHARE_LAG, 'group')})", "{{group}}"),
+        ),
+        Panel(
+            title="The partitions with the most that is not finished",
+            queries=[Query(expression=f"topk(50, {gauge(_SHARE_LAG, 'group, topic, partition')} > 0)")],
+            look=Look.TABLE,
+            width=24,
+            height=10,
+        ),
+        lines(
             "Records acquired",
             Unit.PER_SECOND,
             (f"topk(20, {total('kafscale_share_records_acquired_total', 'group')})", "{{group}}"),
@@ -98,8 +114,9 @@ _SHARES: Final = Row(
         lines(
             "Records archived at their last delivery, in an hour",
             Unit.COUNT,
-            (f"topk(20, {risen('kafscale_share_records_archived_total', 'group')})", "{{group}}"),
+            (f"topk(20, {risen(_ARCHIVED, 'group', _AT_LAST_DELIVERY)})", "{{group}}"),
         ),
+        lines("Records archived, in an hour", Unit.COUNT, (risen(_ARCHIVED, "reason"), "{{reason}}")),
         lines(
             "Share sessions",
             Unit.COUNT,
@@ -111,6 +128,23 @@ _SHARES: Final = Row(
             Unit.COUNT,
             (gauge("kafscale_share_partitions_open", "pod"), "{{pod}}"),
             stacked=True,
+        ),
+        lines(
+            "Partitions of share groups whose lag is followed",
+            Unit.COUNT,
+            (gauge("kafscale_share_group_lag_series"), "followed"),
+            (gauge("kafscale_share_group_lag_series_omitted"), "left out"),
+        ),
+        lines(
+            "Records in flight that a broker remembers, as runs",
+            Unit.COUNT,
+            (gauge("kafscale_share_runs", "pod"), "{{pod}}"),
+            (gauge("kafscale_share_runs_limit", "pod"), "limit of {{pod}}"),
+        ),
+        lines(
+            "Partitions refused for lack of room in the metadata store, in an hour",
+            Unit.COUNT,
+            (risen("kafscale_share_partitions_refused_total", "pod"), "{{pod}}"),
         ),
     ],
 )

@@ -131,5 +131,10 @@ async def test_settings_bound_sessions_and_deliveries_all_counted() -> None:
             'records_acknowledged_total{group="g",type="release"}': 4,
             'records_acknowledged_total{group="g",type="renew"}': 2,
             'records_timed_out_total{group="g"}': 0,
-            'records_archived_total{group="g"}': 2,
+            'records_archived_total{group="g",reason="deliveries"}': 2,
+            'records_archived_total{group="g",reason="rejected"}': 1,
+            'records_archived_total{group="g",reason="gap"}': 0,
+            "partitions_refused_total": 0,
+            "runs": 0,
+            "runs_limit": 500_000,
         }

@@ -102,10 +102,13 @@ def count_share_groups(metrics: Metrics) -> None:
         174,
         175,
     )
-    counts.timed_out, counts.archived = 176, 177
+    counts.timed_out, counts.archived, counts.refused, counts.gaps = 176, 177, 181, 182
     metrics.gauge(share_metric_families.SESSIONS, lambda: 178)
     metrics.gauge(share_metric_families.SESSIONS_LIMIT, lambda: 179)
     metrics.gauge(share_metric_families.PARTITIONS_OPEN, lambda: 180)
+    metrics.gauge(share_metric_families.RUNS, lambda: 183)
+    metrics.gauge(share_metric_families.RUNS_LIMIT, lambda: 184)
+    metrics.groups.share_partitions_refused = 185
 
 
 def count_costs(metrics: Metrics) -> None:
@@ -238,7 +241,12 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_share_records_acknowledged_total", (("group", "workers"), ("type", "reject"))): 174,
         ("kafscale_share_records_acknowledged_total", (("group", "workers"), ("type", "renew"))): 175,
         ("kafscale_share_records_timed_out_total", (("group", "workers"),)): 176,
-        ("kafscale_share_records_archived_total", (("group", "workers"),)): 177,
+        ("kafscale_share_records_archived_total", (("group", "workers"), ("reason", "deliveries"))): 177,
+        ("kafscale_share_records_archived_total", (("group", "workers"), ("reason", "rejected"))): 181,
+        ("kafscale_share_records_archived_total", (("group", "workers"), ("reason", "gap"))): 182,
+        ("kafscale_share_runs", ()): 183,
+        ("kafscale_share_runs_limit", ()): 184,
+        ("kafscale_share_partitions_refused_total", ()): 185,
         ("kafscale_share_sessions", ()): 178,
         ("kafscale_share_sessions_limit", ()): 179,
         ("kafscale_share_partitions_open", ()): 180,

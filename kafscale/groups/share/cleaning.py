@@ -7,6 +7,7 @@ from kafscale.errors import CorruptDataError
 from kafscale.formats.topic_record import decode_topic_record
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
+from kafscale.groups.share.stored_size import start_size
 from kafscale.metadata import keys
 from kafscale.metadata.store import KeyValue, MetadataStore
 from kafscale.share.state.operations import delete_all, of_deleted_topics
@@ -20,7 +21,7 @@ async def delete_of_gone_topics(
     Nothing is deleted while a topic's record cannot be read: it may be that one. Raises `StoreError`, `KafkaError`.
     """
     seen = {topic.topic_id for topic in view.topics(include_deleting=True)}
-    suspects: list[tuple[GroupShard, list[str], list[str]]] = []
+    suspects: list[tuple[GroupShard, RunningGroup, list[str], list[str]]] = []
     for shard, running in groups:
         group_id = running.group.group_id
         starts = _keys((await store.range(keys.group_share_starts(group_id))).items)
@@ -28,7 +29,7 @@ async def delete_of_gone_topics(
         # The view may lag behind: it only saves reading all topics where nothing has changed.
         starts, states = of_deleted_topics(starts, seen), of_deleted_topics(states, seen)
         if starts or states:
-            suspects.append((shard, starts, states))
+            suspects.append((shard, running, starts, states))
     if not suspects:
         return
     try:
@@ -38,11 +39,14 @@ async def delete_of_gone_topics(
         }
     except CorruptDataError:
         return  # It is reported where topics are watched.
-    for shard, starts, states in suspects:
+    for shard, running, starts, states in suspects:
         gone = of_deleted_topics(starts, there), of_deleted_topics(states, there)
         # An id is never used again: nothing is to be kept from being written in between.
         for operations in delete_all(*gone):
             await shard.write(operations)
+        async with running.starts_lock:
+            left = (await store.range(keys.group_share_starts(running.group.group_id))).items
+            shard.account_shares(running, sum(start_size(item.key, item.value) for item in left))
 
 
 def _keys(items: Sequence[KeyValue]) -> list[str]:

@@ -1,7 +1,9 @@
 """Share groups (KIP-932) of the shards that this broker coordinates: heartbeats and descriptions."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from kafscale.cluster.view import ClusterView
+from kafscale.formats.share_start_record import ShareStartRecord
 from kafscale.groups.modern.admission import Admission
 from kafscale.groups.modern.events import JOINS
 from kafscale.groups.running_group import RunningGroup
@@ -15,7 +17,9 @@ from kafscale.groups.share.requests import (
     ShareHeartbeatAnswer,
 )
 from kafscale.groups.share.share_group import ShareGroup
+from kafscale.groups.share.stored_size import partition_size
 from kafscale.groups.states import GroupState
+from kafscale.metadata.keys import SharePartitionId
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import Settings
@@ -27,8 +31,11 @@ class ShareGroups:
     Every method raises `KafkaError` NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, INVALID_GROUP_ID.
     """
 
-    def __init__(self, shards: GroupShards, settings: Settings, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, shards: GroupShards, view: ClusterView, settings: Settings, now_ms: Callable[[], int]
+    ) -> None:
         self._shards = shards
+        self._view = view
         self._admission = Admission(shards, settings)
         self._now_ms = now_ms
 
@@ -50,6 +57,8 @@ class ShareGroups:
         group, names = running.group, request.subscribed_topic_names
         assert isinstance(group, ShareGroup)
         self._admission.check_memory(group, request.member_id, request.member_epoch, names)
+        if request.member_epoch >= JOINS:
+            self._check_room(running, group, names or ())
         group.policy = self._shards.policies.share(request.group_id)
         reply_id = running.next_reply_id()
         event = ShareHeartbeatReceived(
@@ -69,6 +78,31 @@ class ShareGroups:
             heartbeat_interval_ms=group.policy.heartbeat_interval_ms if answer.member_epoch >= JOINS else 0,
             assignment=answer.assignment,
         )
+
+    def _check_room(self, running: RunningGroup, group: ShareGroup, names: Iterable[str]) -> None:
+        """Raises `KafkaError` GROUP_MAX_SIZE_REACHED if there is no room for the partitions of these topics.
+
+        By what this broker knows of the topics, and as if what the group has were of them: a group that needs no more
+        is never refused. What has no room all the same is not assigned (`machine.starts_initialized`).
+        """
+        stored, subscribed = running.stored, group.subscribed_topics()
+        if not stored.has_shares or subscribed.issuperset(names):
+            return
+        start = ShareStartRecord(state_epoch=0, changed_ms=0)
+        needed = -stored.share_bytes
+        for name in subscribed.union(names):
+            topic = self._view.topic(name)
+            if topic is not None:
+                place = SharePartitionId(group.group_id, topic.topic_id, 0)
+                needed += topic.partition_count * partition_size(place, start)
+        room = self._shards.share_room(stored)
+        if needed > room:
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"the partitions of these topics take {needed} bytes more of the metadata store, and the share group "
+                f"has room for {room}: KAFSCALE_GROUP_OFFSETS_MAX_BYTES is the limit of a group, "
+                "KAFSCALE_GROUPS_STORED_MAX_BYTES that of all",
+            )
 
     def _running(self, request: ShareHeartbeat) -> RunningGroup:
         """The group of the request; a new one for the first member. An empty group of another type stays one."""

@@ -1,8 +1,8 @@
 """The events of a share group that other groups do not have. See `kafscale/groups/events.py`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from kafscale.groups.modern.assignment import Assignment
+from kafscale.groups.modern.assignment import NO_PARTITIONS, Assignment
 from kafscale.groups.modern.events import JOINS, ModernEvent
 
 
@@ -27,10 +27,14 @@ class ShareHeartbeatReceived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartsInitialized:
-    """Each of these partitions has a start in the metadata store: the group can read from there."""
+    """Each of these partitions has a start in the metadata store: the group can read from there.
+
+    `refused`: those among them that have none, because there is no room for it.
+    """
 
     now_ms: int
     partitions: Assignment
+    refused: Assignment = field(default_factory=lambda: NO_PARTITIONS)
 
 
 OnlyShareEvent = ShareHeartbeatReceived | StartsInitialized

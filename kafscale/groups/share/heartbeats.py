@@ -48,6 +48,9 @@ def _join_or_go_on(group: ShareGroup, event: ShareHeartbeatReceived, out: Effect
     group.set_session(event.member_id, event.now_ms + group.policy.session_timeout_ms)
     if is_new or updated.subscribed_topic_names != member.subscribed_topic_names:
         raise_epoch(group, event.now_ms)
+    elif group.ask_starts_again_ms is not None and group.ask_starts_again_ms <= event.now_ms:
+        group.ask_starts_again_ms = None
+        ask_for_target(group, out)
     is_behind = event.member_epoch < member.member_epoch
     awaited = AwaitedTarget(group.group_epoch, event, told=None if is_behind else member.assigned)
     if group.group_epoch > group.assignment_epoch:

@@ -43,6 +43,9 @@ from kafscale.protocol.error_codes import ErrorCode
 
 Action = Callable[[ShareGroup, Any, Effects], None]
 
+REFUSED_FOR_MS: Final = 60_000
+"""Starts for which there was no room are asked for again after this time."""
+
 
 def loaded(group: ShareGroup, event: Loaded, out: Effects) -> None:
     """Find out if the members have what they should have."""
@@ -78,13 +81,21 @@ def assigned(group: ShareGroup, event: Assigned, out: Effects) -> None:
 
 
 def starts_initialized(group: ShareGroup, event: StartsInitialized, out: Effects) -> None:
-    """The target that was held is good; if starts were forgotten meanwhile they are asked for again."""
+    """The target that was held is good; if starts were forgotten meanwhile they are asked for again.
+
+    Partitions that have no room for a start are left out of it, and asked for again by a later heartbeat.
+    """
     if group.asked_starts == event.partitions:
-        group.initialized = union(group.initialized, event.partitions)
+        group.initialized = union(group.initialized, difference(event.partitions, event.refused))
     group.asked_starts = NO_PARTITIONS
+    if event.refused:
+        group.ask_starts_again_ms = event.now_ms + REFUSED_FOR_MS
     held, group.held = group.held, None
     if held is not None:
-        assigned(group, replace(held, now_ms=event.now_ms), out)
+        target = held.target
+        if event.refused:
+            target = {one: difference(partitions, event.refused) for one, partitions in target.items()}
+        assigned(group, replace(held, now_ms=event.now_ms, target=target), out)
 
 
 def _take_over(group: ShareGroup, event: Assigned, out: Effects) -> None:

@@ -15,7 +15,7 @@ from typing import Final
 from kafscale.cluster.view import ClusterView
 from kafscale.errors import StoreError
 from kafscale.formats.share_start_record import AS_CONFIGURED, MAX_CHANGED_BY_BYTES
-from kafscale.formats.share_state_record import ShareStateRecord, StoredShareState
+from kafscale.formats.share_state_record import ShareStateRecord
 from kafscale.groups.group_puts import record_put
 from kafscale.groups.lag import LogEndOffset
 from kafscale.groups.log_end_offsets import stored_end_offsets
@@ -28,7 +28,9 @@ from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.shards import GroupShards
 from kafscale.groups.share.coordinator import check_type, not_found
+from kafscale.groups.share.lag import lag_of
 from kafscale.groups.share.share_group import ShareGroup
+from kafscale.groups.share.stored_size import fitting, group_size
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.metadata.keys import SharePartitionId
@@ -157,6 +159,15 @@ class ShareOffsets:
             changes = alter(wanted, stored.starts, change)
         except ValueError as problem:
             raise KafkaError(ErrorCode.INVALID_REQUEST, quoted(str(problem), 500)) from problem
+        size = group_size(stored)
+        fit, growth = fitting(changes.starts, stored.starts, shard.account_shares(running, size))
+        if len(fit) < len(wanted):
+            raise KafkaError(
+                ErrorCode.GROUP_MAX_SIZE_REACHED,
+                f"there is room for the offsets of {len(fit)} of these {len(wanted)} partitions: "
+                "KAFSCALE_GROUP_OFFSETS_MAX_BYTES is the limit of a group, KAFSCALE_GROUPS_STORED_MAX_BYTES of all",
+            )
+        shard.account_shares(running, size + growth)
         running.stored.set_record(max(running.stored.record_bytes, MODERN_GROUP_BYTES))
         await shard.write([*record_put(running), *changes.operations])
         running.in_store = InStore.YES
@@ -176,6 +187,8 @@ class ShareOffsets:
             states = _of_topics(stored.state_keys, topic_ids)
             for operations in delete_all(starts, states):
                 await shard.write(operations)
+            left = group_size(await self._read(group_id))
+            shard.account_shares(running, left)
         return frozenset(starts.values())
 
     @asynccontextmanager
@@ -228,14 +241,7 @@ def _unavailable(problem: StoreError) -> KafkaError:
 
 
 def _lag(state: ShareStateRecord, end_offset: int | None) -> int:
-    """The records from the start offset to the log's end, without those that are finished."""
-    if end_offset is None:
-        return UNKNOWN_LAG
-    finished = sum(
-        run.last - run.first + 1 for run in state.runs if run.state is not StoredShareState.AVAILABLE
-    )
-    # The end may be older than the state, and a start may have been set beyond it.
-    return max(end_offset - state.start_offset - finished, 0)
+    return UNKNOWN_LAG if end_offset is None else lag_of(state, end_offset)
 
 
 def _of_topics(share_keys: Sequence[str], topic_ids: Collection[uuid.UUID]) -> dict[str, uuid.UUID]:

@@ -48,7 +48,8 @@ class ShareGroup(ModernGroup[ShareMember, ShareGroupRecord]):
     """One share group. Only the actions behind machine.py change it; all other code reads it.
 
     `initialized`: partitions that are known to have a start. `held`: a target that is taken over once all of its
-    partitions have one. `asked_starts`: those that it lacks and was not given yet.
+    partitions have one. `asked_starts`: those that it lacks and was not given yet. `ask_starts_again_ms`: when those
+    for which there was no room are asked for again, None if there are none.
     """
 
     def __init__(self, group_id: str, policy: SharePolicy, now_ms: int) -> None:
@@ -58,6 +59,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareGroupRecord]):
         self.initialized: Assignment = NO_PARTITIONS
         self.asked_starts: Assignment = NO_PARTITIONS
         self.held: Assigned | None = None
+        self.ask_starts_again_ms: int | None = None
         self._names: Counter[str] = Counter()
 
     @classmethod
@@ -126,6 +128,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareGroupRecord]):
     def forget_starts(self) -> None:
         """Starts may be altered and deleted while the group is empty."""
         self.initialized = self.asked_starts = NO_PARTITIONS
+        self.ask_starts_again_ms = None
 
     def put(self, member: ShareMember) -> None:
         """Add the member, or replace it."""

@@ -10,11 +10,20 @@ Write = Callable[[Sequence[Operation]], Awaitable[object]]
 """Makes operations durable, under compare of the shard's owner, in the order of the calls. Raises `KafkaError`."""
 
 
+Account = Callable[[int], int]
+"""Counts this as what the group has of its partitions in the store; returns how many bytes more it may have."""
+
+
 class StoredStarts(Protocol):
     """Reads the store itself, not a view of it: all earlier writes of the group are durable when it is called."""
 
-    async def initialize(self, group_id: str, partitions: Assignment, write: Write) -> None:
-        """Set the start of each of these partitions that has none. Raises `StoreError`, and what `write` raises."""
+    async def initialize(
+        self, group_id: str, partitions: Assignment, write: Write, account: Account
+    ) -> Assignment:
+        """Set the start of each of these partitions that has none; returns those for which there is no room.
+
+        Raises `StoreError`, and what `write` raises.
+        """
 
     async def delete(self, group_id: str, write: Write) -> None:
         """Delete all starts and states of the group. Raises `StoreError`, and what `write` raises."""

@@ -105,6 +105,7 @@ def _acknowledged(partition: SharePartition, run: Run, kind: AcknowledgeType, no
             state = RecordState.ACKNOWLEDGED
         case AcknowledgeType.REJECT:
             counts.rejected += number
+            counts.refused += number
             state = RecordState.ARCHIVED
         case AcknowledgeType.GAP:
             counts.gaps += number
