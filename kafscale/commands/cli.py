@@ -231,7 +231,9 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
 
 
 @main.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE|URL...")
+@click.argument("files", nargs=-1, metavar="[FILE|URL...]")
+@click.option("--groups", is_flag=True, help="Print the groups of the metadata store, of every type.")
+@click.option("--group", "group_ids", multiple=True, metavar="ID", help="Only this group. May be repeated.")
 @click.option("--verify", is_flag=True, help="Read every byte and check it; an index against its segment.")
 @click.option("--records", is_flag=True, help="Print the records of each batch, too.")
 @click.option(
@@ -248,6 +250,8 @@ def lifecycle(output_format: str, apply: bool, check: bool, **days: Any) -> None
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
 def dump(
     files: tuple[str, ...],
+    groups: bool,
+    group_ids: tuple[str, ...],
     verify: bool,
     records: bool,
     offset: int | None,
@@ -266,7 +270,19 @@ def dump(
     For a bucket the KAFSCALE_S3_ settings give the endpoint, the region and the keys. Batches, records and
     index entries are printed as by Kafka's DumpLogSegments. docs/dump.md explains the output. Exit status:
     0 nothing wrong was found, 1 a file is damaged, 2 a file cannot be read, or an option is not legal.
+
+    With --groups, it prints instead what the metadata store of the broker's settings has of groups: records,
+    members, offsets, and the starts and states of share groups. Brokers may run meanwhile.
     """
+    if groups or group_ids:
+        if files or verify or records or offset is not None or max_batches is not None or topic is not None:
+            raise click.UsageError("--groups goes with --group and --json only")
+        from kafscale.commands.dump_groups import DumpGroupsOptions, run_dump_groups
+
+        chosen = DumpGroupsOptions(group_ids=group_ids, as_json=as_json)
+        with_settings(lambda settings: run_dump_groups(settings, chosen))
+    if not files:
+        raise click.UsageError("name a FILE or a URL, or give --groups")
     # Imported here so that `--help` answers without loading what reads the files.
     from kafscale.commands.dump import DumpOptions, run_dump
     from kafscale.tools.dump.findings import Look

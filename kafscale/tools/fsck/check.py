@@ -21,6 +21,7 @@ from kafscale.tools.fsck.cluster_check import (
     read_topics,
 )
 from kafscale.tools.fsck.findings import FsckReport, PartitionReport, Severity, Standing
+from kafscale.tools.fsck.group_check import GroupCheck
 from kafscale.tools.fsck.journal_check import JournalCheck
 from kafscale.tools.fsck.partition_check import PartitionCheck, Progress
 from kafscale.tools.fsck.reading import Reading
@@ -112,6 +113,8 @@ class _Check:
             if one.standing is Standing.ACTIVE
         }
         findings += await OffsetsCheck(reading, topics, log_ends).check()
+        if not self._topics:
+            findings += await GroupCheck(reading, log_ends).check()
         findings += await self._transaction_check.check(partitions)
         journal_check = JournalCheck(reading, verifies=self._verify, topics=self._topics)
         journals = await journal_check.check()

@@ -60,6 +60,19 @@ class FindingKind(StrEnum):
     TRANSACTION_UNREADABLE = "a transactional id's record cannot be read"
     OFFSET_UNREADABLE = "a group's committed offset cannot be read"
     OFFSET_BEYOND_END = "a group has committed an offset beyond the log's end"
+    GROUP_UNREADABLE = "a group's record cannot be read: the group is not served"
+    MEMBER_UNREADABLE = "a member of a group cannot be read: the group is not served"
+    MEMBER_WITHOUT_GROUP = "a member is left over"
+    SHARE_UNREADABLE = (
+        "a share group's start or state cannot be read: the partition is not served to the group"
+    )
+    SHARE_STATE_INCONSISTENT = (
+        "a share group's state is of a later start than there is: the partition is not served to the group"
+    )
+    SHARE_STATE_WITHOUT_START = "a share group's state is left over: it has no start"
+    SHARE_WITHOUT_GROUP = "a start or state without its share group"
+    SHARE_WITHOUT_TOPIC = "a share group's start or state is of a topic that is gone"
+    SHARE_BEYOND_END = "a share group is beyond the log's end: it skips the records up to there"
     HOLE_PASSED_OVER = "skipped: a new leader found an older leader's upload there"
 
     @property
@@ -77,6 +90,11 @@ _SEVERITIES: Final = {
     FindingKind.TRANSACTION_UNREADABLE: Severity.WARNING,
     FindingKind.OFFSET_UNREADABLE: Severity.WARNING,
     FindingKind.OFFSET_BEYOND_END: Severity.WARNING,
+    FindingKind.MEMBER_WITHOUT_GROUP: Severity.WARNING,
+    FindingKind.SHARE_STATE_WITHOUT_START: Severity.WARNING,
+    FindingKind.SHARE_WITHOUT_GROUP: Severity.WARNING,
+    FindingKind.SHARE_WITHOUT_TOPIC: Severity.WARNING,
+    FindingKind.SHARE_BEYOND_END: Severity.WARNING,
     FindingKind.HOLE_PASSED_OVER: Severity.NOTE,
 }
 
