@@ -42,7 +42,7 @@ async def _dump(settings: Settings, options: DumpGroupsOptions, lines: Lines) ->
         is_damaged = False
         async for item in _items(metadata, options.group_ids):
             try:
-                fields = fields_of(item.key, item.value)
+                fields = dict(fields_of(item.key, item.value))
             except CorruptDataError as problem:
                 is_damaged = True
                 if options.as_json:

@@ -213,14 +213,15 @@ class GroupSettings:
         "KAFSCALE_GROUP_OFFSETS_MAX_BYTES",
         size(KIB, INT64_MAX),
         "8MiB",
-        "What the committed offsets of one group may take in the metadata store; a commit past it is refused.",
+        "What the committed offsets of one group may take in the metadata store; a commit past it is refused. It is "
+        "also what a share group may have of its partitions.",
     )
     groups_stored_max_bytes: int = setting(
         "KAFSCALE_GROUPS_STORED_MAX_BYTES",
         size(MIB, INT64_MAX),
         "256MiB",
-        "What all groups of the cluster may take in the metadata store; past three quarters of it no group and "
-        "no offset is added.",
+        "What all groups of the cluster may take in the metadata store; past three quarters of it no group, no "
+        "offset, and no partition of a share group is added.",
     )
     offsets_retention_minutes: int = setting(
         "KAFSCALE_OFFSETS_RETENTION_MINUTES",
@@ -253,5 +254,6 @@ class GroupSettings:
         "KAFSCALE_CONSUMER_LAG_MAX_SERIES",
         integer(0, 100_000),
         "1000",
-        "How many partitions of groups have their consumer lag among the metrics; 0 switches it off.",
+        "How many partitions of groups have their consumer lag among the metrics, and how many of share groups "
+        "theirs; 0 switches both off.",
     )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafscale.groups.share.lag import ShareLagRow
 from kafscale.ops.histogram import Histogram
 from kafscale.ops.metrics import Metrics
 from kafscale.pages.figures import FRESH_SEC, FigureReader, LagRow, LagTable, LagTotal, times_of
@@ -62,6 +63,9 @@ def test_lag_is_not_known_where_the_end_is_older() -> None:
         ),
         omitted=0,
     )
+    shared = ShareLagRow("s", "t", 0, 5, 4, 2, 1, 0)
+    assert LagRow("s", "t", 0, 5, 4, shared).lag == 0, "an end older than a share group's state"
+    assert LagRow("s", "t", 0, -1, 4, shared._replace(lag=None)).lag is None
     assert [row.lag for row in table.rows] == [4, None, None, 0]
     assert table.by_group == {"a": LagTotal(4, 3, 2), "b": LagTotal(0, 1, 0)}
     assert table.by_topic == {"t": LagTotal(4, 3, 1), "u": LagTotal(0, 1, 1)}

@@ -6,15 +6,27 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from kafscale.formats.share_state_record import (
+    ShareStateRecord,
+    StoredShareRun,
+    StoredShareState,
+    encode_share_state,
+)
+from kafscale.metadata import keys
+from kafscale.metadata.keys import SharePartitionId
+from kafscale.metadata.store import Put
 from kafscale.ops.admin_requests import AdminAnswer, AdminRequest
 from kafscale.ops.health import Health
 from kafscale.ops.metrics import Metrics
+from kafscale.pages.figures import FRESH_SEC
 from kafscale.pages.frame import NAVIGATION
 from kafscale.pages.site import Site
 from kafscale.settings.broker import Settings, load_settings
 from tests.groups.consumer.member import ConsumerMember
+from tests.groups.share.member import SharingMember
 from tests.pages.html import parsed
 from tests.pages.shown_broker import PLACES, ShownBroker, shown_broker
+from tests.support.in_process_broker import until
 
 NASTY = '</td><script>alert("1")</script>&amp;\u202e\n'
 
@@ -238,3 +250,28 @@ async def test_a_hung_loop_gives_a_page_that_says_so(shown: ShownBroker) -> None
 
 async def _block(release: threading.Event) -> None:
     release.wait()
+
+
+async def test_share_group_has_members_starts_and_what_is_not_finished(shown: ShownBroker) -> None:
+    serving = shown.broker.process.serving
+    member = SharingMember(serving.groups.coordinator, "<of shares>", ("orders",))
+    await member.heartbeat()
+    (topic_id,) = member.has
+    place = SharePartitionId("<of shares>", topic_id, 0)
+    runs = (
+        StoredShareRun(4, 4, StoredShareState.AVAILABLE, 1),
+        StoredShareRun(5, 5, StoredShareState.ACKNOWLEDGED, 1),
+        StoredShareRun(6, 6, StoredShareState.ARCHIVED, 5),
+    )
+    state = ShareStateRecord(state_epoch=0, leader_epoch=0, start_offset=4, runs=runs)
+    await shown.broker.metadata.transact([], [Put(keys.share_state(place), encode_share_state(state))])
+    lag = serving.groups.share_lag
+    assert lag is not None
+    await until(lambda: len(serving.sharing.starts), "the broker has seen the starts")
+    await lag.refresh()
+    shown.clock.now_sec += FRESH_SEC
+    assert "share" in (await shown.page("/groups")).text
+    page = (await shown.page("/group?name=%3Cof%20shares%3E")).text
+    assert "epoch 1, share protocol" in page
+    # Topic, partition, start offset, finished, archived, log end, lag.
+    assert "".join(("orders", "0", "4", "2", "1", "10", "4")) in page.replace("share of the largest lag", "")

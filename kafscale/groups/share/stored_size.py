@@ -1,4 +1,4 @@
-"""What a share group takes in the metadata store for a partition: its start, and the state that follows. Pure."""
+"""The size of a share group's partition in the metadata store: its start, and the state that follows. Pure."""
 
 from collections.abc import Mapping
 from typing import Final

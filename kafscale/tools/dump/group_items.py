@@ -1,4 +1,4 @@
-"""What a key of the metadata store says of a group, as fields by name. Pure."""
+"""The keys and values of groups in the metadata store, as fields by name. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, assert_never

@@ -43,7 +43,7 @@ class _Topics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Shard:
-    """What the store has of the groups of a shard."""
+    """The keys and values of a shard's groups."""
 
     states: Sequence[KeyValue]
     starts: Sequence[KeyValue]

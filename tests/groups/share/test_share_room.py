@@ -1,4 +1,4 @@
-"""What share groups have of their partitions counts as stored, whoever coordinates them, until it is deleted."""
+"""The partitions of share groups count as stored, at each coordinator, until they are deleted."""
 
 import asyncio
 import uuid

@@ -1,4 +1,4 @@
-"""What a dump says of each key of a group."""
+"""The lines of a dump for each key of a group."""
 
 import uuid
 
