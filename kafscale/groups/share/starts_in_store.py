@@ -35,12 +35,14 @@ class StartsInStore:
             if keys.share_start(place) not in unreadable and keys.share_state(place) not in unreadable
         ]
         change = Change(self._now_ms())
-        starts = initialize(wanted, stored.starts, change).starts
+        changes = initialize(wanted, stored.starts, change)
+        starts = changes.starts
         size = group_size(stored)
         # Nothing is awaited from here to the writer's queue: what is counted is what other groups find.
         fit, growth = fitting(starts, stored.starts, account(size))
         account(size + growth)
-        changes = initialize(fit, stored.starts, change)
+        if len(fit) < len(starts):
+            changes = initialize(fit, stored.starts, change)
         if changes.operations:
             await write(changes.operations)
         return _assignment(starts.keys() - set(fit))

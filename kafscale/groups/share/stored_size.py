@@ -1,10 +1,12 @@
 """The size of a share group's partition in the metadata store: its start, and the state that follows. Pure."""
 
+import uuid
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 from kafscale.formats.share_start_record import ShareStartRecord, encode_share_start
-from kafscale.groups.stored_bytes import stored_size
+from kafscale.groups.stored_bytes import KEY_BYTES, stored_size
 from kafscale.metadata import keys
 from kafscale.metadata.keys import SharePartitionId
 from kafscale.share.state.stored_group import StoredShareGroup
@@ -15,14 +17,25 @@ STATE_BYTES: Final = 192
 One has up to 10 KiB. The leaders bound the runs of all states together (`kafscale/share/run_budget.py`)."""
 
 
+_TOPIC_BYTES: Final = len(f"{uuid.UUID(int=0)}/")
+_VALUE_BYTES: Final = len(encode_share_start(ShareStartRecord(state_epoch=0, changed_ms=0)))
+
+
 def start_size(start_key: str, start_value: bytes) -> int:
     """The size of a start with its state, whose key is as long and which the partition's leader adds."""
     return stored_size(start_key, start_value) + stored_size(start_key, b"") + STATE_BYTES
 
 
 def partition_size(place: SharePartitionId, start: ShareStartRecord) -> int:
-    """The same by value."""
-    return start_size(keys.share_start(place), encode_share_start(start))
+    """The same by value, without the key: a group has thousands."""
+    key_bytes = _prefix_bytes(place.group_id) + _TOPIC_BYTES + len(str(place.partition))
+    value_bytes = _VALUE_BYTES + (len(start.changed_by.encode()) if start.changed_by else 0)
+    return 2 * (KEY_BYTES + key_bytes) + value_bytes + STATE_BYTES
+
+
+@lru_cache(maxsize=16)
+def _prefix_bytes(group_id: str) -> int:
+    return len(keys.group_share_starts(group_id))
 
 
 def group_size(stored: StoredShareGroup) -> int:

@@ -5,9 +5,14 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 
+import pytest
+
+from kafscale.formats.share_start_record import ShareStartRecord, encode_share_start
 from kafscale.groups.share import machine
+from kafscale.groups.share.stored_size import partition_size, start_size
 from kafscale.groups.stored_bytes import StoredTotals
 from kafscale.metadata import keys
+from kafscale.metadata.keys import SharePartitionId
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.coordination import GROUP, Brokers, Coordinating, refused, scenario
 from tests.groups.share.member import SharingMember
@@ -143,3 +148,12 @@ async def test_offsets_beyond_the_room_are_refused_whole(brokers: Brokers) -> No
     counted = stored(broker).share_bytes
     assert await broker.coordinator.share_offsets.alter(GROUP, few, "User:admin") == {}
     assert stored(broker).share_bytes == counted, "an offset set again counts once"
+
+
+@pytest.mark.parametrize("group_id", ["g", "a/b", "ü" * 300])
+@pytest.mark.parametrize("changed_by", ["", "User:ä"])
+def test_the_size_by_value_is_that_of_key_and_value(group_id: str, changed_by: str) -> None:
+    start = ShareStartRecord(state_epoch=7, start_offset=5, changed_ms=9, changed_by=changed_by)
+    for index in (0, 9, 10, 12_345):
+        place = SharePartitionId(group_id, SMALL_ID, index)
+        assert partition_size(place, start) == start_size(keys.share_start(place), encode_share_start(start))
