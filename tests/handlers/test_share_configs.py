@@ -135,6 +135,8 @@ async def test_settings_bound_sessions_and_deliveries_all_counted() -> None:
             'records_archived_total{group="g",reason="rejected"}': 1,
             'records_archived_total{group="g",reason="gap"}': 0,
             "partitions_refused_total": 0,
+            "group_lag_series": 0,
+            "group_lag_series_omitted": 0,
             "runs": 0,
             "runs_limit": 500_000,
         }

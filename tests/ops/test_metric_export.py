@@ -109,6 +109,9 @@ def count_share_groups(metrics: Metrics) -> None:
     metrics.gauge(share_metric_families.RUNS, lambda: 183)
     metrics.gauge(share_metric_families.RUNS_LIMIT, lambda: 184)
     metrics.groups.share_partitions_refused = 185
+    metrics.gauge_series(share_metric_families.LAG, lambda: [(("workers", "t", "0"), 186)])
+    metrics.gauge(share_metric_families.LAG_SERIES, lambda: 187)
+    metrics.gauge(share_metric_families.LAG_SERIES_OMITTED, lambda: 188)
 
 
 def count_costs(metrics: Metrics) -> None:
@@ -244,6 +247,9 @@ def test_every_counter_and_gauge_arrives_under_its_name() -> None:
         ("kafscale_share_records_archived_total", (("group", "workers"), ("reason", "deliveries"))): 177,
         ("kafscale_share_records_archived_total", (("group", "workers"), ("reason", "rejected"))): 181,
         ("kafscale_share_records_archived_total", (("group", "workers"), ("reason", "gap"))): 182,
+        ("kafscale_share_group_lag", (("group", "workers"), ("partition", "0"), ("topic", "t"))): 186,
+        ("kafscale_share_group_lag_series", ()): 187,
+        ("kafscale_share_group_lag_series_omitted", ()): 188,
         ("kafscale_share_runs", ()): 183,
         ("kafscale_share_runs_limit", ()): 184,
         ("kafscale_share_partitions_refused_total", ()): 185,
