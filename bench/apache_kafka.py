@@ -1,12 +1,12 @@
 """Apache Kafka from Maven, as it is measured: one node, or several that form a cluster."""
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.brokers import HOST, Broker, BrokerError
-from bench.kafka_libs import java, kafka_libraries
+from bench.kafka_libs import java, kafka_libraries, kafka_share_libraries
 from bench.tls import TlsListener
 from tests.support.ports import free_port
 
@@ -70,10 +70,17 @@ class _Node:
 class ApacheKafka(Broker):
     """One Apache Kafka node (KRaft, combined broker and controller) with the settings of its release."""
 
-    def __init__(self, work_dir: Path, node: _Node | None = None, *, with_tls: bool = False) -> None:
+    def __init__(
+        self,
+        work_dir: Path,
+        node: _Node | None = None,
+        *,
+        with_tls: bool = False,
+        libraries: Callable[[], Path] = kafka_libraries,
+    ) -> None:
         super().__init__(work_dir, with_tls=with_tls)
         node = node or _Node(node_id=1, controller_ports=[free_port()])
-        self._class_path = f"{kafka_libraries()}/*"
+        self._class_path = f"{libraries()}/*"
         self._properties = self.folder / "server.properties"
         text = _KAFKA_PROPERTIES.format(
             node_id=node.node_id,
@@ -100,6 +107,11 @@ class ApacheKafka(Broker):
     def command(self) -> list[str]:
         main = ("-cp", self._class_path, "kafka.Kafka", str(self._properties))
         return [java(), *_KAFKA_HEAP, *_KAFKA_JVM, *main]
+
+
+def kafka_of_share_groups(work_dir: Path) -> ApacheKafka:
+    """A node of the first release whose share groups are finished. A new cluster of it has `share.version` 1."""
+    return ApacheKafka(work_dir, libraries=kafka_share_libraries)
 
 
 def _tls_properties(tls: TlsListener) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import assert_never
 
+from bench.consumer_members import drive_consumer_group
 from bench.copying import drive_copy
 from bench.fetch_frames import drive_fetch_frames
 from bench.frames import drive_frames
@@ -17,7 +18,9 @@ from bench.paced import drive_paced
 from bench.payloads import record_pool
 from bench.polls import drive_polls
 from bench.repeat import drive_repeat
+from bench.share_members import drive_share_group
 from bench.specs import (
+    ConsumerGroupSpec,
     ConsumeSpec,
     CopySpec,
     FetchFramesSpec,
@@ -29,6 +32,7 @@ from bench.specs import (
     ProduceSpec,
     RepeatSpec,
     Result,
+    ShareGroupSpec,
     Spec,
     TransactionsSpec,
     Window,
@@ -196,6 +200,10 @@ def drive(spec: Spec) -> Result:
             return drive_copy(spec)
         case TransactionsSpec():
             return drive_transactions(spec)
+        case ConsumerGroupSpec():
+            return drive_consumer_group(spec)
+        case ShareGroupSpec():
+            return drive_share_group(spec)
     assert_never(spec)
 
 

@@ -3,7 +3,13 @@
 import shutil
 from pathlib import Path
 
-from tests.compat.tools import KAFKA_LIBS, CannotInstallError, install_kafka_libs
+from tests.compat.tools import (
+    KAFKA_LIBS,
+    KAFKA_SHARE_LIBS,
+    CannotInstallError,
+    install_kafka_libs,
+    install_kafka_share_libs,
+)
 
 
 class KafkaUnavailableError(Exception):
@@ -17,6 +23,15 @@ def kafka_libraries() -> Path:
     except CannotInstallError as error:
         raise KafkaUnavailableError(str(error)) from error
     return KAFKA_LIBS
+
+
+def kafka_share_libraries() -> Path:
+    """The same of the first Kafka whose share groups are finished."""
+    try:
+        install_kafka_share_libs()
+    except CannotInstallError as error:
+        raise KafkaUnavailableError(str(error)) from error
+    return KAFKA_SHARE_LIBS
 
 
 def kafka_version() -> str:

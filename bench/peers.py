@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from bench.apache_kafka import ApacheKafka
+from bench.apache_kafka import ApacheKafka, kafka_of_share_groups
 from bench.brokers import Broker
 from bench.kafscale_broker import Kafscale
 from bench.noop_broker import NoOp
@@ -17,11 +17,16 @@ DEFAULT_PEERS = ("kafscale", "kafscale-producer", KAFKA, NOOP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Peer:
-    """A column of the report: a broker with given settings. `settings`: of Kafscale; None: another broker."""
+    """A column of the report: a broker with given settings.
+
+    `settings`: of Kafscale. `other`: another broker; `of_share_groups`: the one in its place where share groups are
+    measured.
+    """
 
     name: str
     describes: str
     other: Callable[[Path], Broker] | None = field(default=None, repr=False)
+    of_share_groups: Callable[[Path], Broker] | None = field(default=None, repr=False)
     settings: Mapping[str, str] = field(default_factory=dict)
     with_tls: bool = False
 
@@ -42,7 +47,12 @@ class Peer:
 
 
 _COLUMNS = (
-    Peer(name=KAFKA, other=ApacheKafka, describes="Apache Kafka from Maven, settings as shipped"),
+    Peer(
+        name=KAFKA,
+        other=ApacheKafka,
+        of_share_groups=kafka_of_share_groups,
+        describes="Apache Kafka from Maven, settings as shipped; for share groups 4.2.0",
+    ),
     Peer(name="kafscale", describes="nothing set"),
     Peer(
         name="kafscale-flush0",

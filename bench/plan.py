@@ -60,6 +60,14 @@ class Plan:
     poll_seconds: float = 10.0
     group_members: int = 100
     group_rebalances: int = 10
+    consumer_members: int = 1_000
+    consumer_partitions: int = 1_000
+    consumer_interval_seconds: float = 1.0  # between a member's heartbeats while the group assigns
+    consumer_heartbeats_per_minute: int = 100_000
+    share_members: int = 20
+    share_records: int = 4_000_000
+    share_batch_records: int = 100  # of a batch in the log
+    share_max_records: int = 500  # of a fetch: max.poll.records of Java's consumer
     transaction_commit_ms: int = 100
     transaction_producers: int = 200
     transaction_source_bytes: int = 128 * _MIB
@@ -98,6 +106,9 @@ def quick_plan(**changes: Any) -> Plan:
             "poll_seconds": 3.0,
             "group_members": 20,
             "group_rebalances": 3,
+            "consumer_members": 200,
+            "consumer_partitions": 200,
+            "share_records": 2_000_000,
             "durable_rates": (20.0, 100.0),
             "durable_intervals_ms": (0,),
             "durable_seconds": 8.0,

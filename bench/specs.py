@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +183,51 @@ class TransactionsSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupSpec:
+    """A consumer group (KIP-848) whose members join at once, each over a raw connection; then their heartbeats.
+
+    `interval_seconds`: between a member's heartbeats while the group assigns. Then heartbeats are sent as fast as
+    they are answered, one of each member at a time, and after that `paced_per_second`.
+    """
+
+    host: str
+    port: int
+    group: str
+    topic: str
+    partitions: int
+    members: int
+    interval_seconds: float
+    join_timeout_seconds: float
+    paced_per_second: float
+    warmup_seconds: float
+    settle_seconds: float
+    seconds: float
+    broker_pids: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupSpec:
+    """A share group (KIP-932) that reads a topic of `records`: raw members fetch and acknowledge in turn.
+
+    `releases_every_other`: record, when it is delivered first. The window ends early when nearly all is accepted.
+    """
+
+    host: str
+    port: int
+    group: str
+    topic: str
+    partitions: int
+    records: int
+    record_bytes: int
+    members: int
+    max_records: int
+    releases_every_other: bool
+    warmup_seconds: float
+    seconds: float
+    broker_pids: list[int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
     """The measurements between the two edges of the window."""
 
@@ -238,6 +284,26 @@ class Transacted:
     asked_again: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupBeats:
+    """A consumer group. `milliseconds`: of each paced heartbeat, from when it was due, sorted."""
+
+    joined: Window  # its records are members; from the first request until all have their targets
+    beats_of_joins: int  # replies until then
+    fast: Window  # its records are heartbeats
+    paced: Window
+    milliseconds: list[float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A share group. `milliseconds`: of each ShareAcknowledge, sorted."""
+
+    window: Window  # its records are those that were accepted
+    acknowledgements: int  # requests in the window
+    milliseconds: list[float]
+
+
 Spec = (
     ProduceSpec
     | ConsumeSpec
@@ -249,17 +315,19 @@ Spec = (
     | PollsSpec
     | CopySpec
     | TransactionsSpec
+    | ConsumerGroupSpec
+    | ShareGroupSpec
 )
-Result = Window | Latencies | Repeated | Polled | Transacted
+Result = Window | Latencies | Repeated | Polled | Transacted | GroupBeats | Shared
 SPECS: dict[str, type[Spec]] = {
     kind.__name__: kind
     for kind in (
         ProduceSpec, ConsumeSpec, LatencySpec, FramesSpec, FetchFramesSpec, PacedSpec, RepeatSpec, PollsSpec,
-        CopySpec, TransactionsSpec,
+        CopySpec, TransactionsSpec, ConsumerGroupSpec, ShareGroupSpec,
     )
 }  # fmt: skip
 _RESULTS: dict[str, type[Result]] = {
-    kind.__name__: kind for kind in (Window, Latencies, Repeated, Polled, Transacted)
+    kind.__name__: kind for kind in (Window, Latencies, Repeated, Polled, Transacted, GroupBeats, Shared)
 }
 
 
@@ -277,7 +345,8 @@ def spec_from_json(line: str) -> Spec:
 def result_from_json(line: str) -> Result:
     """The inverse of `to_json`. Raises KeyError, TypeError for an invalid result."""
     decoded = json.loads(line)
-    fields = decoded["fields"]
-    if isinstance(fields.get("window"), dict):
-        fields["window"] = Window(**fields["window"])
+    fields: dict[str, Any] = {
+        name: Window(**value) if isinstance(value, dict) else value
+        for name, value in decoded["fields"].items()
+    }
     return _RESULTS[decoded["kind"]](**fields)
