@@ -30,7 +30,7 @@ def start_passes_a_record_that_is_acquired(patch: pytest.MonkeyPatch) -> None:
     def advance(partition: SharePartition) -> None:
         _real_advance(partition)
         for run in tuple(partition.runs):
-            if run.state is RecordState.ACQUIRED and len(run) > 2:
+            if run.state is RecordState.ACQUIRED and run.records > 2:
                 partition.runs.drop_before(run.first + 1)
             break
 
@@ -75,7 +75,7 @@ def finished_records_are_not_stored(patch: pytest.MonkeyPatch) -> None:
         return replace(
             state,
             runs=tuple(
-                replace(run, state=RecordState.AVAILABLE) if run.state in FINAL_STATES else run
+                run._replace(state=RecordState.AVAILABLE) if run.state in FINAL_STATES else run
                 for run in state.runs
             ),
         )
@@ -90,7 +90,7 @@ def acquired_records_are_stored_as_finished(patch: pytest.MonkeyPatch) -> None:
         return replace(
             state,
             runs=tuple(
-                replace(run, state=RecordState.ACKNOWLEDGED) if run.first in acquired else run
+                run._replace(state=RecordState.ACKNOWLEDGED) if run.first in acquired else run
                 for run in state.runs
             ),
         )
@@ -101,7 +101,7 @@ def acquired_records_are_stored_as_finished(patch: pytest.MonkeyPatch) -> None:
 def a_new_leader_archives_what_had_its_last_delivery(patch: pytest.MonkeyPatch) -> None:
     def of(cls: type[SharePartition], state: DurableState, limits: ShareLimits) -> SharePartition:
         runs = tuple(
-            replace(run, state=RecordState.ARCHIVED)
+            run._replace(state=RecordState.ARCHIVED)
             if run.state is RecordState.AVAILABLE and run.delivery_count >= limits.max_deliveries
             else run
             for run in state.runs

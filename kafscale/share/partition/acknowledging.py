@@ -1,7 +1,7 @@
 """Acknowledgements: what members say of the records that they have."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
 
@@ -61,8 +61,9 @@ def acknowledge(
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"offset {first} is acknowledged twice")
         ends_at = last
         changes.append((_owned(partition, member_id, first, last), kind))
-    for runs, kind in changes:
-        partition.runs.replace([_acknowledged(partition, run, kind, now_ms) for run in runs])
+    partition.runs.replace(
+        [_acknowledged(partition, run, kind, now_ms) for runs, kind in changes for run in runs]
+    )
     if any(kind is not AcknowledgeType.RENEW for _, kind in changes):
         partition.version += 1
         advance(partition)
@@ -92,11 +93,11 @@ def _owned(partition: SharePartition, member_id: str, first: int, last: int) -> 
 
 
 def _acknowledged(partition: SharePartition, run: Run, kind: AcknowledgeType, now_ms: int) -> Run:
-    counts, number = partition.counts, len(run)
+    counts, number = partition.counts, run.records
     match kind:
         case AcknowledgeType.RENEW:
             counts.renewed += number
-            return replace(run, locked_until_ms=now_ms + partition.limits.lock_duration_ms)
+            return run._replace(locked_until_ms=now_ms + partition.limits.lock_duration_ms)
         case AcknowledgeType.RELEASE:
             counts.released += number
             return available_again(run, partition)

@@ -1,12 +1,12 @@
 """Acquisition: which of the records that were read a member receives, and for how long they are its own."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum, auto
 from math import ceil
-from typing import Final
+from typing import Final, NamedTuple
 
-from kafscale.share.partition.runs import RecordState, Run
+from kafscale.share.partition.runs import RecordState, Run, records_of
 from kafscale.share.partition.share_partition import ShareLimits, SharePartition, advance
 
 _LEAST_SUSPICIOUS: Final = 2
@@ -39,8 +39,7 @@ class Wanted:
     mode: AcquireMode = AcquireMode.BATCH_OPTIMIZED
 
 
-@dataclass(frozen=True, slots=True)
-class Acquired:
+class Acquired(NamedTuple):
     """A range of records that the member has now. `delivery_count`: this delivery among them."""
 
     first: int
@@ -85,12 +84,14 @@ def _has_room(partition: SharePartition, batch: LogBatch) -> bool:
 
 def _finish_in_flight(partition: SharePartition, first: int, last: int) -> None:
     """There are no records at these offsets any more. What a member has of them, it may acknowledge."""
+    if first > last:
+        return
     gone = [
         Run(run.first, run.last, RecordState.ARCHIVED, run.delivery_count)
         for run in partition.runs.within(first, last)
         if run.state is RecordState.AVAILABLE
     ]
-    partition.counts.gaps += sum(map(len, gone))
+    partition.counts.gaps += records_of(gone)
     partition.runs.replace(gone)
     advance(partition)
 
@@ -134,7 +135,7 @@ def _take(
     if not is_alone and first == partition.end_offset and first <= last:
         taken.append(Run(first, last, RecordState.ACQUIRED, 1, wanted.member_id, locked_until_ms))
         runs.append(taken[-1])
-    partition.counts.acquired += sum(map(len, taken))
+    partition.counts.acquired += records_of(taken)
     return [Acquired(run.first, run.last, run.delivery_count) for run in taken], is_alone
 
 
@@ -149,7 +150,7 @@ def _together(run: Run, limits: ShareLimits) -> int | None:
         return None
     if run.delivery_count + 1 >= limits.max_deliveries:
         return 1
-    return max(1, len(run) >> (run.delivery_count - suspicious_from + 1))
+    return max(1, run.records >> (run.delivery_count - suspicious_from + 1))
 
 
 def _room(partition: SharePartition, wanted: Wanted, batch: LogBatch, most: int) -> int:
@@ -172,6 +173,6 @@ def _join(acquired: list[Acquired], part: list[Acquired], batch_size: int) -> No
             and before.delivery_count == one.delivery_count
             and one.last - before.first < batch_size
         ):
-            acquired[-1] = replace(before, last=one.last)
+            acquired[-1] = before._replace(last=one.last)
         else:
             acquired.append(one)

@@ -1,6 +1,6 @@
 """Records that their member gives back without a word of each: its lock or its share session has ended."""
 
-from kafscale.share.partition.runs import RecordState, Run
+from kafscale.share.partition.runs import RecordState, Run, records_of
 from kafscale.share.partition.share_partition import SharePartition, advance, available_again
 
 
@@ -9,7 +9,7 @@ def end_locks(partition: SharePartition, now_ms: int) -> None:
     late = [
         run for run in partition.runs if run.state is RecordState.ACQUIRED and run.locked_until_ms <= now_ms
     ]
-    partition.counts.timed_out += sum(map(len, late))
+    partition.counts.timed_out += records_of(late)
     _give_back(partition, [available_again(run, partition) for run in late])
 
 
@@ -19,7 +19,7 @@ def release_member(partition: SharePartition, member_id: str) -> None:
     The delivery counts, as in Kafka: a record that kills its consumer must reach the delivery limit.
     """
     own = [run for run in partition.runs if run.state is RecordState.ACQUIRED and run.member_id == member_id]
-    partition.counts.released += sum(map(len, own))
+    partition.counts.released += records_of(own)
     _give_back(partition, [available_again(run, partition) for run in own])
 
 

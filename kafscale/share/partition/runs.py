@@ -1,10 +1,10 @@
 """Runs: neighbouring records of a share partition that are in the same state."""
 
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
-from operator import attrgetter
+from operator import itemgetter
+from typing import Final, NamedTuple
 
 
 class RecordState(IntEnum):
@@ -19,9 +19,11 @@ class RecordState(IntEnum):
 FINAL_STATES = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Records from `first` to `last`, both inclusive.
+_FIRST: Final = itemgetter(0)
+
+
+class Run(NamedTuple):
+    """Records from `first` to `last`, both inclusive. A tuple, because very many are made.
 
     `delivery_count`: how often they were acquired. `member_id` and `locked_until_ms`: of acquired ones.
     """
@@ -33,12 +35,26 @@ class Run:
     member_id: str = ""
     locked_until_ms: int = 0
 
-    def __len__(self) -> int:
+    @property
+    def records(self) -> int:
+        """How many."""
         return self.last - self.first + 1
 
     def continues(self, before: "Run") -> bool:
         """True if both are one run."""
-        return before.last + 1 == self.first and replace(self, first=before.first, last=before.last) == before
+        # Neighbours differ in their state, nearly always.
+        return before[2] == self[2] and before[1] + 1 == self[0] and before[2:] == self[2:]
+
+    def cut(self, first: int, last: int) -> "Run":
+        """The part of it within these offsets, some of which it has."""
+        if first <= self.first and self.last <= last:
+            return self
+        return Run(max(self.first, first), min(self.last, last), *self[2:])
+
+
+def records_of(runs: Iterable[Run]) -> int:
+    """How many records they have together."""
+    return sum(last - first + 1 for first, last, *_ in runs)
 
 
 class Runs:
@@ -62,63 +78,66 @@ class Runs:
     def append(self, run: Run) -> None:
         """Add records at the end."""
         assert run.first == self.end_offset, f"{run} does not begin at {self.end_offset}"
-        self._add(self._runs, run)
+        add(self._runs, run)
 
     def within(self, first: int, last: int) -> list[Run]:
         """The runs of these offsets, cut to them. What is outside of the range is left out."""
-        begin = max(bisect_right(self._runs, first, key=attrgetter("first")) - 1, 0)
-        found = []
-        for index in range(begin, len(self._runs)):
-            run = self._runs[index]
-            if run.first > last:
-                break
-            if run.last >= first:
-                found.append(replace(run, first=max(run.first, first), last=min(run.last, last)))
+        if not self._runs or last < first:
+            return []
+        found: list[Run] = []
+        _copy(self._runs, max(self._index_of(first), 0), found, first, last)
         return found
 
-    def replace(self, changed: list[Run]) -> None:
+    def replace(self, changed: Sequence[Run]) -> None:
         """Put these in the place of what the same offsets were. They are in order and do not overlap."""
         if not changed:
             return
         first, last = changed[0].first, changed[-1].last
         assert self.start_offset <= first and last < self.end_offset, f"{first} to {last} are not all here"
-        begin = bisect_right(self._runs, first, key=attrgetter("first")) - 1
-        end = bisect_right(self._runs, last, key=attrgetter("first"))
-        middle: list[Run] = []
-        offset = self._runs[begin].first
-        for run in changed:
-            self._copy(middle, offset, run.first - 1)
-            self._add(middle, run)
-            offset = run.last + 1
-        self._copy(middle, offset, self._runs[end - 1].last)
-        # The neighbours may be of the same state now.
-        begin, end = max(begin - 1, 0), min(end + 1, len(self._runs))
+        # With both neighbours, which may be of the same state now.
+        begin, end = max(self._index_of(first) - 1, 0), self._index_of(last) + 2
+        before = self._runs[begin:end]
         together: list[Run] = []
-        for run in (*self._before(begin, middle), *middle, *self._after(end, middle)):
-            self._add(together, run)
+        index, offset = 0, before[0].first
+        for run in changed:
+            index = _copy(before, index, together, offset, run.first - 1)
+            add(together, run)
+            offset = run.last + 1
+        _copy(before, index, together, offset, before[-1].last)
         self._runs[begin:end] = together
 
     def drop_before(self, offset: int) -> None:
         """Forget the records below the offset."""
-        kept = [run for run in self._runs if run.last >= offset]
-        if kept and kept[0].first < offset:
-            kept[0] = replace(kept[0], first=offset)
-        self._runs, self.start_offset = kept, max(self.start_offset, offset)
+        del self._runs[: max(self._index_of(offset), 0)]
+        if self._runs and self._runs[0].last < offset:
+            del self._runs[0]
+        if self._runs:
+            self._runs[0] = self._runs[0].cut(offset, self._runs[0].last)
+        self.start_offset = max(self.start_offset, offset)
 
-    def _before(self, begin: int, middle: list[Run]) -> list[Run]:
-        return [run for run in self._runs[begin : begin + 1] if run.last < middle[0].first]
+    def _index_of(self, offset: int) -> int:
+        """The place of the run that has the offset; -1 for offsets before all of them."""
+        return bisect_right(self._runs, offset, key=_FIRST) - 1
 
-    def _after(self, end: int, middle: list[Run]) -> list[Run]:
-        return [run for run in self._runs[end - 1 : end] if run.first > middle[-1].last]
 
-    def _copy(self, into: list[Run], first: int, last: int) -> None:
+def _copy(runs: Sequence[Run], begin: int, into: list[Run], first: int, last: int) -> int:
+    """Add the runs of these offsets, looking for them from this place on; returns the place of the next offset."""
+    for index in range(begin, len(runs)):
+        run = runs[index]
+        if run[0] > last:
+            return index
+        if run[1] < first:
+            continue
         if first <= last:
-            for run in self.within(first, last):
-                self._add(into, run)
+            add(into, run.cut(first, last))
+        if run[1] > last:
+            return index
+    return len(runs)
 
-    @staticmethod
-    def _add(runs: list[Run], run: Run) -> None:
-        if runs and run.continues(runs[-1]):
-            runs[-1] = replace(runs[-1], last=run.last)
-        else:
-            runs.append(run)
+
+def add(runs: list[Run], run: Run) -> None:
+    """Add records at the end of the list; they go on with its last run if they are of the same state."""
+    if runs and run.continues(runs[-1]):
+        runs[-1] = Run(runs[-1].first, *run[1:])
+    else:
+        runs.append(run)

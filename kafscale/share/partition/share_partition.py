@@ -11,10 +11,10 @@ An acquisition changes nothing durable. What is written for a record that is acq
 deliveries: after a fail-over it is delivered again, and its count does not shrink.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from kafscale.ops.share_metrics import ShareCounts
-from kafscale.share.partition.runs import FINAL_STATES, RecordState, Run, Runs
+from kafscale.share.partition.runs import FINAL_STATES, RecordState, Run, Runs, add
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class SharePartition:
         for run in state.runs:
             last_chance = limits.max_deliveries - 1
             if run.state is RecordState.AVAILABLE and run.delivery_count > last_chance:
-                runs.append(replace(run, delivery_count=last_chance))
+                runs.append(run._replace(delivery_count=last_chance))
             else:
                 runs.append(run)
         partition = cls(limits, runs, counts=counts or ShareCounts())
@@ -88,12 +88,11 @@ class SharePartition:
 
     def durable_state(self) -> DurableState:
         """The state to store for the present version."""
-        stored = Runs(self.start_offset)
+        stored: list[Run] = []
         for run in self.runs:
             if run.state is RecordState.ACQUIRED:
-                stored.append(Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count))
-            else:
-                stored.append(run)
+                run = Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count)
+            add(stored, run)
         return DurableState(self.start_offset, tuple(stored))
 
     def next_deadline_ms(self) -> int | None:
@@ -123,6 +122,6 @@ def advance(partition: SharePartition) -> None:
 def available_again(run: Run, partition: SharePartition) -> Run:
     """The run, given back after a delivery that counts: to be delivered again, or archived."""
     if run.delivery_count >= partition.limits.max_deliveries:
-        partition.counts.archived += len(run)
+        partition.counts.archived += run.records
         return Run(run.first, run.last, RecordState.ARCHIVED, run.delivery_count)
     return Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count)
