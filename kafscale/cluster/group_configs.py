@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 from kafscale.cluster.config_description import ConfigEntry, ConfigSynonym
 from kafscale.cluster.config_kinds import ConfigKind, ConfigSource, ConfigType, one_of, whole_number
@@ -150,6 +150,15 @@ _NUMBERS: Final[Mapping[str, NumberRow]] = {row.name: row for row in ROWS if isi
 _TEXTS: Final[Mapping[str, TextRow]] = {row.name: row for row in ROWS if isinstance(row, TextRow)}
 
 
+class _Names(NamedTuple):
+    session_timeout: str
+    heartbeat_interval: str
+
+
+_CONSUMER: Final = _Names(SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
+_SHARE: Final = _Names(SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL)
+
+
 class GroupConfigs:
     """The configs in effect for each group, as the view shows them."""
 
@@ -158,15 +167,17 @@ class GroupConfigs:
         self._settings = settings
         self._sharing_by_default = _sharing({}, settings)
         self._sharing_by_key: dict[str, SharingConfig] = {}
+        self._by_default = {names: _numbers({}, names, settings) for names in (_CONSUMER, _SHARE)}
+        self._by_key: dict[str, dict[_Names, GroupConfig]] = {}
         view.group_configs.subscribe(self._changed)
 
     def get(self, group_id: str) -> GroupConfig:
-        """The configs that hold now for the group as a consumer group."""
-        return self._get(group_id, SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
+        """The configs that hold now for the group as a consumer group. Cheap: each heartbeat asks."""
+        return self._get(group_id, _CONSUMER)
 
     def share(self, group_id: str) -> GroupConfig:
-        """The configs that hold now for the group as a share group."""
-        return self._get(group_id, SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL)
+        """The configs that hold now for the group as a share group. Cheap, too."""
+        return self._get(group_id, _SHARE)
 
     def sharing(self, group_id: str) -> SharingConfig:
         """The configs that hold now for what the share group reads. Cheap: each fetch asks."""
@@ -181,13 +192,25 @@ class GroupConfigs:
 
     def _changed(self, key: str) -> None:
         self._sharing_by_key.pop(key, None)
+        self._by_key.pop(key, None)
 
-    def _get(self, group_id: str, timeout: str, interval: str) -> GroupConfig:
-        configs = self._view.group_configs.get(keys.group_configs(group_id)) or {}
-        return GroupConfig(
-            session_timeout_ms=_number_in_effect(timeout, configs, self._settings),
-            heartbeat_interval_ms=_number_in_effect(interval, configs, self._settings),
-        )
+    def _get(self, group_id: str, names: _Names) -> GroupConfig:
+        key = keys.group_configs(group_id)
+        configs = self._view.group_configs.get(key)
+        if configs is None:
+            return self._by_default[names]
+        known = self._by_key.setdefault(key, {})
+        found = known.get(names)
+        if found is None:
+            found = known[names] = _numbers(configs, names, self._settings)
+        return found
+
+
+def _numbers(configs: Mapping[str, str], names: _Names, settings: Settings) -> GroupConfig:
+    return GroupConfig(
+        session_timeout_ms=_number_in_effect(names.session_timeout, configs, settings),
+        heartbeat_interval_ms=_number_in_effect(names.heartbeat_interval, configs, settings),
+    )
 
 
 def _sharing(configs: Mapping[str, str], settings: Settings) -> SharingConfig:

@@ -140,10 +140,10 @@ class RunningGroup:
         assert content is not None, f"{event} is answered at once"
         return content
 
-    async def ask(self, event: AnyEvent, reply_id: int) -> Content:
+    async def ask(self, event: AnyEvent, reply_id: int, wait_sec: float | None = None) -> Content:
         """Apply a request, and return its answer once the group gives it.
 
-        A client that stops waiting stays a member; its answer is discarded.
+        A client that stops waiting stays a member; its answer is discarded. Raises TimeoutError after `wait_sec`.
         """
         content = self._apply(event, reply_id)
         if content is not None:
@@ -151,7 +151,8 @@ class RunningGroup:
         waiting: asyncio.Future[Content] = asyncio.get_running_loop().create_future()
         self._waiting[reply_id] = waiting
         try:
-            return await waiting
+            async with asyncio.timeout(wait_sec):
+                return await waiting
         finally:
             self._waiting.pop(reply_id, None)
 

@@ -4,10 +4,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 from kafscale.cluster.coordination import Coordination
-from kafscale.cluster.group_configs import GroupConfigs
+from kafscale.cluster.group_configs import GroupConfig, GroupConfigs
 from kafscale.errors import StoreError
 from kafscale.groups.consumer.consumer_group import ConsumerPolicy
 from kafscale.groups.group import GroupPolicy
@@ -35,6 +35,7 @@ from kafscale.settings.broker import Settings
 logger = logging.getLogger(__name__)
 
 _LOADS_AT_ONCE = 8
+_CACHED_POLICIES = 64
 _RETRY_DELAY_SEC = 0.2
 
 
@@ -78,7 +79,7 @@ class GroupShards:
         )
         self.policies = GroupPolicies(
             classic_policy,
-            partial(_consumer_policy, settings, group_configs, classic_policy),
+            _consumer_policies(settings, group_configs, classic_policy),
             partial(_share_policy, settings, group_configs),
         )
         self._share_starts = share_starts
@@ -301,25 +302,29 @@ class GroupShards:
                 yield shard, running
 
 
-def _consumer_policy(
-    settings: Settings, configs: GroupConfigs | None, classic: GroupPolicy, group_id: str
-) -> ConsumerPolicy:
-    """Settings, and the group's own configs where there are such."""
-    own = None if configs is None else configs.get(group_id)
-    return ConsumerPolicy(
-        session_timeout_ms=own.session_timeout_ms if own else settings.group_consumer_session_timeout_ms,
-        heartbeat_interval_ms=own.heartbeat_interval_ms
-        if own
-        else settings.group_consumer_heartbeat_interval_ms,
-        max_size=settings.group_consumer_max_size,
-        assignors=tuple(str(one) for one in settings.group_consumer_assignors),
-        migration=settings.group_consumer_migration_policy,
-        classic=classic,
-    )
+def _consumer_policies(
+    settings: Settings, configs: GroupConfigs | None, classic: GroupPolicy
+) -> Callable[[str], ConsumerPolicy]:
+    """Settings, and a group's own configs where there are such."""
+
+    @lru_cache(_CACHED_POLICIES)
+    def policy(own: GroupConfig | None) -> ConsumerPolicy:
+        return ConsumerPolicy(
+            session_timeout_ms=own.session_timeout_ms if own else settings.group_consumer_session_timeout_ms,
+            heartbeat_interval_ms=own.heartbeat_interval_ms
+            if own
+            else settings.group_consumer_heartbeat_interval_ms,
+            max_size=settings.group_consumer_max_size,
+            assignors=tuple(str(one) for one in settings.group_consumer_assignors),
+            migration=settings.group_consumer_migration_policy,
+            classic=classic,
+        )
+
+    return lambda group_id: policy(None if configs is None else configs.get(group_id))
 
 
 def _share_policy(settings: Settings, configs: GroupConfigs | None, group_id: str) -> SharePolicy:
-    """As `_consumer_policy`."""
+    """As `_consumer_policies`."""
     own = None if configs is None else configs.share(group_id)
     return SharePolicy(
         session_timeout_ms=own.session_timeout_ms if own else settings.group_share_session_timeout_ms,

@@ -1,8 +1,7 @@
 """The deadline of requests that wait for a store and have none of their own."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from types import TracebackType
 
 from kafscale.errors import StoreUnavailableError
 
@@ -11,11 +10,35 @@ from kafscale.errors import StoreUnavailableError
 STORE_DEADLINE_SEC = 8.0
 
 
-@asynccontextmanager
-async def store_deadline() -> AsyncIterator[None]:
-    """Cancels its block after `STORE_DEADLINE_SEC`, and raises `StoreUnavailableError` then."""
-    try:
-        async with asyncio.timeout(STORE_DEADLINE_SEC):
-            yield
-    except TimeoutError as late:
-        raise StoreUnavailableError(f"no answer from the store within {STORE_DEADLINE_SEC:g} s") from late
+class StoreDeadline:
+    """Cancels its block after `STORE_DEADLINE_SEC`, and raises `StoreUnavailableError` then.
+
+    A class, and no generator: each heartbeat has one.
+    """
+
+    __slots__ = ("_timeout",)
+
+    def __init__(self) -> None:
+        self._timeout = asyncio.timeout(STORE_DEADLINE_SEC)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, trace)
+        except TimeoutError as late:
+            raise _late() from late
+        if isinstance(error, TimeoutError):
+            raise _late() from error
+
+
+def store_deadline() -> StoreDeadline:
+    """The deadline of a block that begins now."""
+    return StoreDeadline()
+
+
+def _late() -> StoreUnavailableError:
+    return StoreUnavailableError(f"no answer from the store within {STORE_DEADLINE_SEC:g} s")

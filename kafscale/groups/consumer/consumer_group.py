@@ -219,7 +219,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, ConsumerGroupRecord]):
     def put(self, member: ConsumerMember) -> None:
         """Add the member, or replace it."""
         before = self.members.get(member.member_id)
-        if before == member:
+        if before is member or before == member:
             return
         # In this order: what both subscribe to is not forgotten in between.
         self._count(member, 1)

@@ -75,7 +75,8 @@ def _join_or_go_on(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: 
         # It is not expected to join or to sync any more.
         group.set_rebalance_deadline(event.member_id, None)
     is_first = group.group_epoch == 0
-    if is_first or _subscription(updated) != _subscription(member) or is_other_topics:
+    is_other = updated is not member and _subscription(updated) != _subscription(member)
+    if is_first or is_other or is_other_topics:
         raise_epoch(
             group, "a member joined" if before is None else "a subscription changed", event.now_ms, out
         )
@@ -112,7 +113,7 @@ def go_on(group: ConsumerGroup, awaited: AwaitedTarget) -> Answer:
     moved = reconcile(
         member, group.assignment_epoch, group.target_of(member.member_id), group.is_owned, event.owned
     )
-    if moved != member:
+    if moved is not member and moved != member:
         group.put(moved)
         is_revoking = moved.state is MemberState.UNREVOKED_PARTITIONS and moved.classic is None
         at_ms = event.now_ms + moved.rebalance_timeout_ms if is_revoking else None
@@ -128,6 +129,8 @@ def go_on(group: ConsumerGroup, awaited: AwaitedTarget) -> Answer:
 
 def _updated(member: ConsumerMember, event: ConsumerHeartbeatReceived) -> ConsumerMember:
     """The member with what the request says; what it leaves out is as it was."""
+    if _says_nothing(member, event):
+        return member
     names, regex = event.subscribed_topic_names, event.subscribed_topic_regex
     return replace(
         member,
@@ -143,6 +146,21 @@ def _updated(member: ConsumerMember, event: ConsumerHeartbeatReceived) -> Consum
         subscribed_topic_regex=member.subscribed_topic_regex if regex is None else regex or None,
         server_assignor=event.server_assignor or member.server_assignor,
         classic=None,
+    )
+
+
+def _says_nothing(member: ConsumerMember, event: ConsumerHeartbeatReceived) -> bool:
+    """True for nearly every heartbeat."""
+    return (
+        event.subscribed_topic_names is None
+        and event.subscribed_topic_regex is None
+        and event.rebalance_timeout_ms == -1
+        and event.instance_id is None
+        and event.rack_id is None
+        and event.server_assignor is None
+        and event.client_id == member.client_id
+        and event.client_host == member.client_host
+        and member.classic is None
     )
 
 

@@ -1,6 +1,5 @@
 """Heartbeats of consumer groups and of share groups, before and after the group's machine."""
 
-import asyncio
 from collections.abc import Collection
 from typing import Final, cast
 
@@ -49,8 +48,8 @@ class Admission:
     async def ask(self, running: RunningGroup, event: AnyEvent, reply_id: int) -> Heartbeated:
         """The group's answer to a heartbeat. Raises `KafkaError` of its error code, or COORDINATOR_NOT_AVAILABLE."""
         try:
-            async with asyncio.timeout(self._settings.offsets_commit_timeout_ms / 1000):
-                answer = cast(Heartbeated, await running.ask(event, reply_id))
+            wait_sec = self._settings.offsets_commit_timeout_ms / 1000
+            answer = cast(Heartbeated, await running.ask(event, reply_id, wait_sec))
         except TimeoutError as late:
             # What it changed is stored later, or was; the member asks again.
             raise KafkaError(
