@@ -23,7 +23,7 @@ from bench.wire import Client, WireError
 
 _MAX_WAIT_MS = 500
 _MAX_BYTES = 50 * 1024 * 1024
-_STALL_SECONDS = 30.0
+_STALL_SECONDS = 60.0
 _REST = 0.02
 """The window closes when so much of the topic is left: members that find nothing would be measured."""
 
@@ -107,26 +107,28 @@ class _Run:
         self._members = members
         self._how = _every_other if spec.releases_every_other else _all
         self._accepted = self._acknowledgements = self._requests_before = 0
-        self._opens = 0.0
+        self._opens = float("inf")
         self._measured: list[float] = []
 
     def run(self) -> Shared:
+        """The warm-up begins with the first acknowledgement: Kafka loads share partitions at their first fetch."""
         spec, meter = self._spec, Meter(self._spec.broker_pids)
-        begin = moved = time.monotonic()
-        self._opens = begin + spec.warmup_seconds
-        closes = self._opens + spec.seconds
+        moved = time.monotonic()
         enough = spec.records * (1 - _REST)
         for member in self._members:
             member.fetch()
-        while (now := time.monotonic()) < closes and self._accepted < enough:
+        while (now := time.monotonic()) < self._opens + spec.seconds and self._accepted < enough:
             if meter.never_opened and now >= self._opens:
                 meter.open(self._accepted)
                 self._requests_before = self._acknowledgements
+            before = self._acknowledgements
             for number, reply in self._crowd.replies(0.1):
-                moved = now
                 self._answered(self._members[number], reply)
+            if self._acknowledgements > before:
+                moved = now
+                self._opens = min(self._opens, now + spec.warmup_seconds)
             if now - moved > _STALL_SECONDS:
-                raise WireError(f"share group: nothing came back for {_STALL_SECONDS:.0f} s")
+                raise WireError(f"share group: nothing was acknowledged for {_STALL_SECONDS:.0f} s")
         if meter.never_opened:
             raise WireError(f"all {self._accepted} records were accepted before the window opened")
         meter.close(self._accepted)

@@ -16,7 +16,7 @@ from tests.support.nightly import nightly_but
 from tests.support.s3_install import s3_server_missing
 
 _KIB = 1024
-_ON_STORES = ("partitions", "transactions", "cluster", "durable")
+_ON_STORES = ("partitions", "share-groups", "transactions", "cluster", "durable")
 
 
 def _plan() -> Plan:
@@ -47,6 +47,11 @@ def _plan() -> Plan:
         poll_seconds=0.3,
         group_members=3,
         group_rebalances=2,
+        consumer_members=4,
+        consumer_partitions=8,
+        consumer_interval_seconds=0.05,
+        share_members=3,
+        share_records=1_000_000,
         transaction_producers=5,
         transaction_source_bytes=_KIB * _KIB,
         cluster_brokers=(1,),
@@ -76,6 +81,16 @@ _ROWS = {
         ("10 idle long polls of 0.1 s, 5 partitions", "% of a core"),
     },
     "groups": {("rebalance of 3 members", "ms"), ("heartbeats, one connection", "requests/s")},
+    "consumer-groups": {
+        ("4 members join one consumer group", "broker CPU ms/member"),
+        ("consumer heartbeats of 4 members", "requests/s"),
+        ("100,000 consumer heartbeats a minute", "p99 ms"),
+    },
+    "share-groups": {
+        ("share group of 3 members, all accepted", "acknowledgements/s"),
+        ("share group of 3 members, every other record released once", "broker CPU us/record"),
+        ("share group of 3 members, all accepted on etcd and S3", "acknowledgement p99 ms"),
+    },
     "transactions": {
         ("read-process-write, commit every 100 ms", "MB/s"),
         ("read-process-write, commit every 100 ms", "commit p99 ms"),
