@@ -73,7 +73,7 @@ class Crowd:
         self._stack.close()
 
     def replies(self, wait_seconds: float) -> Iterator[tuple[int, bytes]]:
-        """What has come, or comes first within this time: the connection's number, and the reply's frame."""
+        """Replies that have come, or come first within this time: the connection's number, and the frame."""
         for descriptor, _events in self._poller.poll(max(0.0, wait_seconds)):
             number = self._numbers[descriptor]
             for frame in self.connections[number].replies():

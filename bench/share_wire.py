@@ -92,7 +92,7 @@ def batch(first: int, last: int, types: bytes) -> bytes:
 
 
 def acquired_ranges(reply: bytes) -> list[AcquiredRange]:
-    """What a ShareFetch reply's frame gives the member. Raises WireError when it carries an error."""
+    """The ranges that a ShareFetch reply's frame gives the member. Raises WireError when it carries an error."""
     at = _checked(reply, "ShareFetch")
     ranges: list[AcquiredRange] = []
     topics, at = read_uvarint(reply, at)

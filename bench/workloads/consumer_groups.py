@@ -70,5 +70,5 @@ CONSUMER_GROUPS = Workload(
     run=_consumer_groups,
     fits=clients_can_use,
     seconds=_seconds,
-    limited_by="joins: 0.2 ms of Python for each heartbeat; heartbeats: the driver's sockets, 10 us each",
+    limited_by="joins: 0.1 ms of Python for each heartbeat; heartbeats: the driver, 30 to 45 us each",
 )

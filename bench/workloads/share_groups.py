@@ -116,5 +116,5 @@ SHARE_GROUPS = Workload(
     run=_share_groups,
     fits=clients_can_use,
     seconds=_seconds,
-    limited_by="the driver, in Python: about 60 us of each fetch and acknowledgement together, and of a range 2 us",
+    limited_by="the driver, in Python: 0.2 ms of each fetch with its acknowledgement, and 2 us of each range",
 )
