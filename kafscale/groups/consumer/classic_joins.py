@@ -19,7 +19,7 @@ from kafscale.groups.consumer.consumer_group import CONSUMER_PROTOCOL_TYPE, Awai
 from kafscale.groups.consumer.downgrading import can_downgrade, classic_group, hand_over
 from kafscale.groups.consumer.heartbeats import static_member, take_over
 from kafscale.groups.consumer.reconciling import is_reconciled, reconcile
-from kafscale.groups.consumer.settling import Effects, raise_epoch, settle
+from kafscale.groups.consumer.settling import Effects, raise_epoch, settle, supersede
 from kafscale.groups.consumer_protocol import (
     MalformedProtocolError,
     Subscription,
@@ -85,7 +85,8 @@ def _join(group: ConsumerGroup, event: Join, subscription: Subscription, out: Ef
         raise_epoch(group, "a member of the classic protocol joined", event.now_ms, out)
     awaited = AwaitedTarget(group.group_epoch, event, updated.member_id, member.assigned)
     if group.topics is None or group.group_epoch > group.assignment_epoch:
-        group.awaited_targets.append(awaited)
+        supersede(group, updated.member_id, out)
+        group.awaited_targets.add(updated.member_id, awaited)
         if not group.unresolved():
             ask_for_target(group, out)
         return

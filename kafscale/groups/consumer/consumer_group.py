@@ -13,6 +13,7 @@ from kafscale.groups.consumer.events import ConsumerHeartbeatReceived
 from kafscale.groups.events import Join
 from kafscale.groups.group import Group, GroupPolicy, long_text_bytes
 from kafscale.groups.modern.assignment import TopicIdPartition, partitions_of, union
+from kafscale.groups.modern.awaited_targets import AwaitedTargets
 from kafscale.groups.modern.events import Topics
 from kafscale.groups.modern.modern_group import (
     MEMBER_MEMORY_BYTES,
@@ -71,7 +72,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, ConsumerGroupRecord]):
         self.resolved: dict[str, frozenset[str]] = {}
         self.static_members: dict[str, str] = {}
         self.rebalance_deadlines: dict[str, int] = {}
-        self.awaited_targets: list[AwaitedTarget] = []
+        self.awaited_targets: AwaitedTargets[AwaitedTarget] = AwaitedTargets()
         self.rebalance_since_ms: int | None = None
         self.successor: Group | None = None
         self._owners: Counter[TopicIdPartition] = Counter()
@@ -191,7 +192,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, ConsumerGroupRecord]):
 
     def is_waiting(self, member_id: str) -> bool:
         """True if a request of the member waits for a target assignment."""
-        return any(one.member_id == member_id for one in self.awaited_targets)
+        return member_id in self.awaited_targets
 
     @property
     def assignor(self) -> str:

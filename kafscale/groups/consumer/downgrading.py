@@ -66,7 +66,7 @@ def can_downgrade(group: ConsumerGroup) -> bool:
 
 def hand_over(group: ConsumerGroup, classic: Group, out: Effects) -> None:
     """The group ends as a consumer group. Requests that wait for a target are refused: the members join again."""
-    for one in group.awaited_targets:
+    for one in group.awaited_targets.take_all():
         if isinstance(one.event, ConsumerHeartbeatReceived):
             out.append(
                 Answer(one.event.reply_id, Heartbeated(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE))
@@ -75,7 +75,6 @@ def hand_over(group: ConsumerGroup, classic: Group, out: Effects) -> None:
             refusal = Joined(error_code=ErrorCode.REBALANCE_IN_PROGRESS, member_id=one.member_id)
             out.append(Answer(one.event.reply_id, refusal))
     removed = tuple(sorted({*group.members, *group.changes.removed}))
-    group.awaited_targets = []
     group.successor = None
     group.is_dead = True
     out.append(Downgraded(group=classic, record=classic.record(), removed=removed))

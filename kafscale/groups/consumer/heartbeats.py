@@ -10,7 +10,7 @@ from kafscale.groups.consumer.consumer_group import AwaitedTarget, ConsumerGroup
 from kafscale.groups.consumer.downgrading import finish, members_removed
 from kafscale.groups.consumer.events import LEAVES_FOR_A_WHILE, ConsumerHeartbeatReceived
 from kafscale.groups.consumer.reconciling import reconcile
-from kafscale.groups.consumer.settling import Effects, raise_epoch, refusal_of, settle
+from kafscale.groups.consumer.settling import Effects, raise_epoch, settle, supersede
 from kafscale.groups.effects import Answer, Heartbeated
 from kafscale.groups.modern.assignment import is_subset
 from kafscale.groups.modern.events import JOINS
@@ -38,7 +38,7 @@ def _leave(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: Effects)
         member = known_member(group, event.member_id)
     else:
         member = static_member(group, event.instance_id, event.member_id)
-    _supersede(group, member.member_id, out)
+    supersede(group, member.member_id, out)
     if event.member_epoch == LEAVES_FOR_A_WHILE:
         # Its partitions stay its own until it returns, or its session ends.
         group.put(replace(member, member_epoch=LEAVES_FOR_A_WHILE, pending_revocation={}))
@@ -62,7 +62,7 @@ def _join_or_go_on(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: 
         )
     is_static = event.instance_id is not None
     member = _static_member(group, event, out) if is_static else _dynamic_member(group, event)
-    _supersede(group, event.member_id, out)
+    supersede(group, event.member_id, out)
     before = group.members.get(event.member_id)
     updated = _updated(member, event)
     group.put(updated)
@@ -82,23 +82,10 @@ def _join_or_go_on(group: ConsumerGroup, event: ConsumerHeartbeatReceived, out: 
         )
     awaited = AwaitedTarget(group.group_epoch, event, event.member_id, member.assigned)
     if group.group_epoch > group.assignment_epoch:
-        group.awaited_targets.append(awaited)
+        group.awaited_targets.add(event.member_id, awaited)
         ask_for_target(group, out)
         return
     settle(group, [go_on(group, awaited)], event.now_ms, out)
-
-
-def _supersede(group: ConsumerGroup, member_id: str, out: Effects) -> None:
-    """A member waits for one answer: it has given up the one before, and what it said then may not hold any more.
-
-    What it had at that time, above all: it may have been told more since.
-    """
-    earlier = [one for one in group.awaited_targets if one.member_id == member_id]
-    if not earlier:
-        return
-    group.awaited_targets = [one for one in group.awaited_targets if one.member_id != member_id]
-    given_up = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    out.extend(refusal_of(one, given_up, "the member has asked again since") for one in earlier)
 
 
 def go_on(group: ConsumerGroup, awaited: AwaitedTarget) -> Answer:

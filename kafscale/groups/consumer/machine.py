@@ -110,8 +110,7 @@ def assigned(group: ConsumerGroup, event: Assigned, out: Effects) -> None:
         raise_epoch(group, "another coordinator", event.now_ms, out)
     if newer is not None and newer != event.topics:
         raise_epoch(group, "topics changed", event.now_ms, out)
-    done = [one for one in group.awaited_targets if one.epoch <= group.assignment_epoch]
-    group.awaited_targets = [one for one in group.awaited_targets if one.epoch > group.assignment_epoch]
+    done = group.awaited_targets.take_through(group.assignment_epoch)
     if group.awaited_targets:
         ask_for_target(group, out)
     settle(group, [_go_on(group, one, event.now_ms) for one in done], event.now_ms, out)
@@ -148,10 +147,10 @@ def time_passed(group: ConsumerGroup, event: TimePassed, out: Effects) -> None:
 def unload(group: ConsumerGroup, event: Unload, out: Effects) -> None:
     """Answer all that waits: clients look for the coordinator again."""
     refused = ErrorCode.NOT_COORDINATOR
-    out.extend(refusal_of(one, refused) for one in group.awaited_targets)
+    out.extend(refusal_of(one, refused) for one in group.awaited_targets.take_all())
     for answers in group.unstored_answers.values():
         refuse_unstored(answers, refused, out)
-    group.awaited_targets, group.unstored_answers = [], {}
+    group.unstored_answers = {}
     group.is_dead = True
 
 

@@ -46,7 +46,5 @@ def remove(group: ConsumerGroup, event: Remove, out: Effects) -> None:
     group.is_dead = True
     out.append(Answer(event.reply_id, Decided(ErrorCode.NONE)))
     left = ErrorCode.UNKNOWN_MEMBER_ID
-    out.extend(
-        refusal_of(one, left, "the member has left the group meanwhile") for one in group.awaited_targets
-    )
-    group.awaited_targets = []
+    waiting = group.awaited_targets.take_all()
+    out.extend(refusal_of(one, left, "the member has left the group meanwhile") for one in waiting)

@@ -56,3 +56,14 @@ def refusal_of(awaited: AwaitedTarget, code: ErrorCode, message: str = "") -> An
         else Heartbeated(error_code=code, message=message)
     )
     return Answer(awaited.event.reply_id, content)
+
+
+def supersede(group: ConsumerGroup, member_id: str, out: Effects) -> None:
+    """A member waits for one answer: it has given up the one before, and what it said then may not hold any more.
+
+    What it had at that time, above all: it may have been told more since.
+    """
+    earlier = group.awaited_targets.take(member_id)
+    if earlier is not None:
+        given_up = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        out.append(refusal_of(earlier, given_up, "the member has asked again since"))

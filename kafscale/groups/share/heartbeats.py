@@ -54,7 +54,7 @@ def _join_or_go_on(group: ShareGroup, event: ShareHeartbeatReceived, out: Effect
     is_behind = event.member_epoch < member.member_epoch
     awaited = AwaitedTarget(group.group_epoch, event, told=None if is_behind else member.assigned)
     if group.group_epoch > group.assignment_epoch:
-        group.awaited_targets.append(awaited)
+        group.awaited_targets.add(event.member_id, awaited)
         ask_for_target(group, out)
         return
     settle(group, [go_on(group, awaited)], out)
@@ -62,12 +62,10 @@ def _join_or_go_on(group: ShareGroup, event: ShareHeartbeatReceived, out: Effect
 
 def _supersede(group: ShareGroup, member_id: str, out: Effects) -> None:
     """A member waits for one answer: it has given up the one before."""
-    earlier = [one for one in group.awaited_targets if one.event.member_id == member_id]
-    if not earlier:
-        return
-    group.awaited_targets = [one for one in group.awaited_targets if one.event.member_id != member_id]
-    given_up = ErrorCode.COORDINATOR_NOT_AVAILABLE
-    out.extend(refusal_of(one, given_up, "the member has asked again since") for one in earlier)
+    earlier = group.awaited_targets.take(member_id)
+    if earlier is not None:
+        given_up = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        out.append(refusal_of(earlier, given_up, "the member has asked again since"))
 
 
 def go_on(group: ShareGroup, awaited: AwaitedTarget) -> Answer:

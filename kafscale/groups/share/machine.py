@@ -111,8 +111,7 @@ def _take_over(group: ShareGroup, event: Assigned, out: Effects) -> None:
         raise_epoch(group, event.now_ms)
     if newer is not None and newer != event.topics:
         raise_epoch(group, event.now_ms)
-    done = [one for one in group.awaited_targets if one.epoch <= group.assignment_epoch]
-    group.awaited_targets = [one for one in group.awaited_targets if one.epoch > group.assignment_epoch]
+    done = group.awaited_targets.take_through(group.assignment_epoch)
     if group.awaited_targets:
         ask_for_target(group, out)
     settle(group, [go_on(group, one) for one in done], out)
@@ -146,10 +145,10 @@ def remove(group: ShareGroup, event: Remove, out: Effects) -> None:
 def unload(group: ShareGroup, event: Unload, out: Effects) -> None:
     """Answer all that waits: clients look for the coordinator again."""
     refused = ErrorCode.NOT_COORDINATOR
-    out.extend(refusal_of(one, refused) for one in group.awaited_targets)
+    out.extend(refusal_of(one, refused) for one in group.awaited_targets.take_all())
     for answers in group.unstored_answers.values():
         refuse_unstored(answers, refused, out)
-    group.awaited_targets, group.unstored_answers = [], {}
+    group.unstored_answers = {}
     group.is_dead = True
 
 

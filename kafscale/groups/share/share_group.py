@@ -9,6 +9,7 @@ from kafscale.formats.share_group_record import ShareGroupRecord
 from kafscale.formats.share_member_record import ShareMember
 from kafscale.groups.group import long_text_bytes
 from kafscale.groups.modern.assignment import NO_PARTITIONS, Assignment, count
+from kafscale.groups.modern.awaited_targets import AwaitedTargets
 from kafscale.groups.modern.events import Assigned, Topics
 from kafscale.groups.modern.modern_group import (
     MEMBER_MEMORY_BYTES,
@@ -55,7 +56,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareGroupRecord]):
     def __init__(self, group_id: str, policy: SharePolicy, now_ms: int) -> None:
         super().__init__(group_id, now_ms)
         self.policy = policy
-        self.awaited_targets: list[AwaitedTarget] = []
+        self.awaited_targets: AwaitedTargets[AwaitedTarget] = AwaitedTargets()
         self.initialized: Assignment = NO_PARTITIONS
         self.asked_starts: Assignment = NO_PARTITIONS
         self.held: Assigned | None = None
@@ -115,7 +116,7 @@ class ShareGroup(ModernGroup[ShareMember, ShareGroupRecord]):
 
     def is_waiting(self, member_id: str) -> bool:
         """True if a heartbeat of the member waits for a target assignment."""
-        return any(one.event.member_id == member_id for one in self.awaited_targets)
+        return member_id in self.awaited_targets
 
     # Changes, for the actions
 

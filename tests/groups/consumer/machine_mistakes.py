@@ -199,14 +199,14 @@ def does_not_store_epochs(patch: pytest.MonkeyPatch) -> None:
 
 def goes_on_for_members_that_left(patch: pytest.MonkeyPatch) -> None:
     """A request that a member has given up is carried out all the same, whenever its turn comes."""
-    patch.setattr(heartbeats, "_supersede", lambda group, member_id, out: None)
+    patch.setattr(heartbeats, "supersede", lambda group, member_id, out: None)
 
 
 def forgets_who_waits(patch: pytest.MonkeyPatch) -> None:
     """A coordinator that moves answers those only that wait for the store."""
 
     def unload(group: ConsumerGroup, event: Unload, out: Effects) -> None:
-        group.awaited_targets = []
+        group.awaited_targets.take_all()
         machine.unload(group, event, out)
 
     _row(patch, Unload, unload)

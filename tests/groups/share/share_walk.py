@@ -137,7 +137,7 @@ class ShareWalk:
         deadlines = group.sessions.values()
         assert group.is_dead or not deadlines or (next_ms is not None and next_ms <= min(deadlines))
         assert group.is_dead or set(group.sessions) == set(group.members), "a member without a session"
-        assert all(one.event.member_id in group.members for one in group.awaited_targets)
+        assert group.awaited_targets.members <= group.members.keys()
         assert group.is_dead or (group.state is GroupState.EMPTY) == (not group.members)
 
     def ask(self, event: ShareHeartbeatReceived) -> None:
