@@ -71,6 +71,7 @@ class GroupService:
             failures,
             GroupConfigs(view, settings),
             StartsInStore(store, now_ms),
+            view.topic,
         )
         self.share_lag = None
         if share_starts is not None and settings.consumer_lag_max_series:

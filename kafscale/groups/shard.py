@@ -3,14 +3,13 @@
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
 from kafscale.cluster.coordination import ClaimedShard
-from kafscale.errors import CorruptDataError, StoreError
+from kafscale.errors import CorruptDataError
 from kafscale.formats.committed_offset import CommittedOffset
 from kafscale.formats.group_record import GroupRecord
 from kafscale.formats.pending_offsets import decode_pending_offsets
@@ -18,17 +17,16 @@ from kafscale.groups.any_group import AnyGroup
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.effects import Downgraded
 from kafscale.groups.consumer.events import Converted
-from kafscale.groups.consumer.target_computation import compute_target
 from kafscale.groups.events import Unload
 from kafscale.groups.group import Group
 from kafscale.groups.group_puts import encode_checked
+from kafscale.groups.group_targets import GroupTargets
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.loaded_groups import GroupPolicies, empty_again, load_groups
-from kafscale.groups.modern.assignment import Assignment, count
+from kafscale.groups.modern.assignment import Assignment
 from kafscale.groups.modern.effects import StoreChanges
 from kafscale.groups.modern.events import Assigned
 from kafscale.groups.modern.stored_group import MODERN_GROUP_BYTES, count_members, operations_of
-from kafscale.groups.modern.topics import RETRY_SEC
 from kafscale.groups.offsets import TopicPartition, read_offsets
 from kafscale.groups.online_upgrade import consumer_group_of
 from kafscale.groups.pending import Change, ShardPending, reserved_bytes
@@ -36,8 +34,6 @@ from kafscale.groups.running_group import InStore, RunningGroup
 from kafscale.groups.shard_writer import ShardWriter, WriteFailedError, WriteInDoubtError
 from kafscale.groups.share.events import StartsInitialized
 from kafscale.groups.share.share_group import ShareGroup
-from kafscale.groups.share.starts import StoredStarts
-from kafscale.groups.share.target_computation import compute_share_target
 from kafscale.groups.stored_bytes import StoredGroup, stored_size
 from kafscale.groups.topic_condition import ConditionalPut
 from kafscale.groups.totals import GroupTotals
@@ -45,7 +41,7 @@ from kafscale.groups.upgrading import end_classic
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, MetadataStore, Operation, Put, Snapshot
 from kafscale.ops.metrics import GroupMetrics
-from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.protocol.error_codes import KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.tasks.in_turns import in_turns
 from kafscale.tasks.owner import TaskOwner
@@ -59,7 +55,7 @@ _TRANSACTIONS_PER_TURN: Final = 16
 class GroupShard:
     """Groups by id. `on_fenced` is called when another broker coordinates the shard.
 
-    `check_record` raises `KafkaError` if a group's record may not grow by so many bytes. `starts`: of share groups.
+    `check_record` raises `KafkaError` if a group's record may not grow by so many bytes.
     `share_room`: how many bytes more a share group may have of its partitions.
     """
 
@@ -75,7 +71,7 @@ class GroupShard:
         metrics: GroupMetrics,
         lag: ConsumerLag | None,
         check_record: Callable[[int], None],
-        starts: StoredStarts | None = None,
+        targets: GroupTargets,
         share_room: Callable[[StoredGroup], int] = lambda group: sys.maxsize,
     ) -> None:
         self.shard = claimed.shard
@@ -92,7 +88,7 @@ class GroupShard:
         self._metrics = metrics
         self._lag = lag
         self._check_record = check_record
-        self._starts = starts
+        self._targets = targets
         self._share_room = share_room
         self._ending: set[asyncio.Task[None]] = set()
         self._leftover_members: list[str] = []
@@ -225,7 +221,7 @@ class GroupShard:
         def is_current() -> bool:
             return self.has(running) and running.group is classic
 
-        consumer = await consumer_group_of(self._store, classic, policy, is_current, self._now_ms)
+        consumer = await consumer_group_of(self._targets.topics, classic, policy, is_current, self._now_ms)
         if consumer is None:
             return
         check(consumer)
@@ -260,7 +256,7 @@ class GroupShard:
         try:
             await self.flush()  # Commits that were accepted while the group was alive.
             if isinstance(running.group, ShareGroup):
-                await self._delete_starts(running)
+                await self._targets.delete_starts(running, self.flush, self.write)
             offsets = await read_offsets(self._store, group_id)
             deletions = [Delete(keys.group_offset(group_id, topic, index)) for topic, index in offsets]
             dropped = [Delete(keys.pending_offsets(*one)) for one in self.pending.transactions_of(group_id)]
@@ -272,16 +268,6 @@ class GroupShard:
         self.pending.remove_group(group_id)
         self._remove_lag(running)
         self.remove(running)
-
-    async def _delete_starts(self, running: RunningGroup) -> None:
-        if self._starts is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker serves no share groups")
-        try:
-            async with running.starts_lock:
-                await self.flush()  # What others wrote under the lock.
-                await self._starts.delete(running.group.group_id, self.write)
-        except StoreError as problem:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, quoted(str(problem), 500)) from problem
 
     async def write(self, operations: Sequence[Operation | ConditionalPut]) -> None:
         """Make the operations durable, in the order of the calls. Raises `WriteFailedError` (`ShardWriter.write`)."""
@@ -389,32 +375,14 @@ class GroupShard:
 
     async def assign(self, running: RunningGroup, group: ConsumerGroup | ShareGroup) -> Assigned:
         """See `GroupHome`."""
-        began = time.perf_counter()
-        if isinstance(group, ShareGroup):
-            assigned = await compute_share_target(self._store, group, self._now_ms)
-        else:
-            assigned = await compute_target(self._store, group, self._now_ms)
-        self._metrics.assignment_duration.observe(time.perf_counter() - began)
-        return assigned
+        return await self._targets.compute(group)
 
     async def initialize_starts(self, running: RunningGroup, partitions: Assignment) -> StartsInitialized:
         """See `GroupHome`. Raises `KafkaError` NOT_COORDINATOR."""
-        if self._starts is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "this broker serves no share groups")
-        while True:
-            try:
-                async with running.starts_lock:
-                    await self.flush()  # What is deleted, say, is not found any more then.
-                    group_id = running.group.group_id
-                    refused = await self._starts.initialize(
-                        group_id, partitions, self.write_patiently, partial(self.account_shares, running)
-                    )
-            except StoreError as problem:
-                logger.info("a start waits for the metadata store", extra={"problem": str(problem)})
-                await asyncio.sleep(RETRY_SEC)
-                continue
-            self._metrics.share_partitions_refused += count(refused)
-            return StartsInitialized(now_ms=self._now_ms(), partitions=partitions, refused=refused)
+        account = partial(self.account_shares, running)
+        return await self._targets.initialize_starts(
+            running, partitions, self.flush, self.write_patiently, account
+        )
 
     def account_shares(self, running: RunningGroup, size: int) -> int:
         """Count this as what the share group has of its partitions; returns how many bytes more it may have."""

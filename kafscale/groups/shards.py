@@ -12,9 +12,11 @@ from kafscale.errors import StoreError
 from kafscale.groups.consumer.consumer_group import ConsumerPolicy
 from kafscale.groups.group import GroupPolicy
 from kafscale.groups.group_markers import ShardMarkers
+from kafscale.groups.group_targets import GroupTargets
 from kafscale.groups.lag import ConsumerLag
 from kafscale.groups.lag_seeding import LagSeeding
 from kafscale.groups.loaded_groups import GroupPolicies
+from kafscale.groups.modern.topics import KnownTopic
 from kafscale.groups.running_group import RunningGroup
 from kafscale.groups.shard import GroupShard
 from kafscale.groups.share.share_group import SharePolicy
@@ -44,12 +46,16 @@ def unknown_group(group_id: str) -> KafkaError:
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group '{quoted(group_id)}'")
 
 
+def _unknown_topic(name: str) -> None:
+    """No view: nothing is known of a topic but what the store has."""
+
+
 class GroupShards:
     """Shards by number. `now_ms` is a clock of Unix milliseconds that never goes back.
 
     `lag` receives what is committed and removed, and what was committed before. `on_lost` is called with each
     shard that this broker coordinates no longer, without having resigned. `share_starts`: None if this broker serves
-    no share groups.
+    no share groups. `known_topic`: see `TopicsOfGroups`.
     """
 
     def __init__(
@@ -64,6 +70,7 @@ class GroupShards:
         failures: Counter[str] | None = None,
         group_configs: GroupConfigs | None = None,
         share_starts: StoredStarts | None = None,
+        known_topic: KnownTopic = _unknown_topic,
     ) -> None:
         self.totals = GroupTotals()
         self.limits = StoredLimits(
@@ -82,7 +89,7 @@ class GroupShards:
             _consumer_policies(settings, group_configs, classic_policy),
             partial(_share_policy, settings, group_configs),
         )
-        self._share_starts = share_starts
+        self._targets = GroupTargets(store, known_topic, share_starts, metrics, now_ms)
         self._metrics = metrics
         self._now_ms = now_ms
         self._lag = lag
@@ -138,7 +145,7 @@ class GroupShards:
                 self._metrics,
                 self._lag,
                 self._check_record,
-                self._share_starts,
+                self._targets,
                 self.share_room,
             )
             for one in claimed

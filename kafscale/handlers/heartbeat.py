@@ -18,7 +18,7 @@ def handle(broker: "Broker", request: "RequestContext", message: HeartbeatReques
     """Answer at once; nothing is written."""
     try:
         check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
-        code = broker.groups.heartbeat(
+        code = broker.groups.classic.heartbeat(
             message.group_id,
             member_id=message.member_id,
             group_instance_id=message.group_instance_id,

@@ -33,7 +33,7 @@ async def handle(broker: "Broker", request: "RequestContext", message: JoinGroup
     protocols = [Protocol(one.name, one.metadata) async for one in in_turns(message.protocols)]
     try:
         check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
-        joined = await broker.groups.join(
+        joined = await broker.groups.classic.join(
             message.group_id,
             member_id=message.member_id,
             group_instance_id=message.group_instance_id,

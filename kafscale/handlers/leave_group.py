@@ -36,7 +36,7 @@ async def handle(
     )
     try:
         check_access(request, Operation.READ, ResourceType.GROUP, message.group_id)
-        left = await broker.groups.leave(message.group_id, tuple(members))
+        left = await broker.groups.classic.leave(message.group_id, tuple(members))
     except KafkaError as refusal:
         left = Left(refusal.code)
     if not several:

@@ -223,7 +223,7 @@ def _partition(
 ) -> AnsweredPartition:
     code = ErrorCode.NONE if error is None else error.code
     refusal_code = ErrorCode.NONE if refusal is None else refusal.code
-    leader_id, leader_epoch = leaders.of(place, code or refusal_code)
+    leader_id, leader_epoch = leaders.of(place, code)
     return AnsweredPartition(
         place[1],
         code,

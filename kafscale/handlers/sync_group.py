@@ -41,7 +41,7 @@ async def _sync(broker: "Broker", request: "RequestContext", message: SyncGroupR
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "protocol type and name must not be null from version 5 on"
         )
     assigned, message.assignments = message.assignments, []  # not kept while the request waits
-    return await broker.groups.sync(
+    return await broker.groups.classic.sync(
         message.group_id,
         member_id=message.member_id,
         group_instance_id=message.group_instance_id,

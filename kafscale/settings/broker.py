@@ -113,6 +113,15 @@ _GROUP_LIMITS: Final = tuple(
     for low, high, limit in (("min_", "", "less"), ("", "max_", "more"))
 )
 
+_ANSWER_LIMITS: Final = tuple(
+    (
+        "offsets_commit_timeout_ms",
+        f"group_{protocol}_session_timeout_ms",
+        "a member whose answer waited longer would have been removed before it came",
+    )
+    for protocol in _MODERN_PROTOCOLS
+)
+
 _SHARE_LIMITS: Final = (
     (
         "group_share_min_record_lock_duration_ms",
@@ -145,6 +154,7 @@ def _check_together(settings: Settings) -> None:
         ),
         *_GROUP_LIMITS,
         *_SHARE_LIMITS,
+        *_ANSWER_LIMITS,
         (
             "group_offsets_max_bytes",
             "groups_stored_max_bytes",

@@ -240,8 +240,9 @@ class GroupSettings:
         "KAFSCALE_OFFSETS_COMMIT_TIMEOUT_MS",
         integer(1, INT32_MAX),
         "5000",
-        "How long a commit, or a group's new generation, waits for the metadata store before its client gets "
-        "an error that makes it try again.",
+        "How long a commit, a group's new generation, or a member's new assignment waits for the metadata store "
+        "before its client gets an error that makes it try again. At most the session timeouts of the consumer "
+        "protocol and of share groups: no group should have a shorter one.",
     )
     offset_metadata_max_bytes: int = setting(
         "KAFSCALE_OFFSET_METADATA_MAX_BYTES",

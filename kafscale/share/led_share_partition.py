@@ -36,8 +36,8 @@ class StateWriter(Protocol):
     async def write(self, state: DurableState) -> None:
         """Return once it is durable, however long that takes.
 
-        Raises `KafkaError`: NOT_LEADER_OR_FOLLOWER if another broker leads, FENCED_STATE_EPOCH if the group's
-        offsets were altered or deleted. Then nothing more can be written.
+        Raises `KafkaError` NOT_LEADER_OR_FOLLOWER if another broker leads, or the group's offsets were altered or
+        deleted. Then nothing more can be written.
         """
 
 

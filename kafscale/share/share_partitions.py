@@ -228,6 +228,8 @@ class SharePartitions:
         opened, start = self._opened.get(place), self._starts.get(place)
         revision = None if start is None else start.revision
         if opened is not None and (revision is None or revision > opened.stored.start_revision):
-            opened.led.lose(KafkaError(ErrorCode.FENCED_STATE_EPOCH, "the offsets of the group were altered"))
+            # As in Kafka: the member looks for the leader, and finds this one, which begins anew.
+            altered = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the offsets of the group were altered")
+            opened.led.lose(altered)
         if not self._starts.of_group(place.group_id):
             self._metrics.forget(place.group_id)

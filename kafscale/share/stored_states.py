@@ -47,7 +47,7 @@ class StoredState:
         return self._opened.compares.start.mod_revision
 
     async def write(self, state: DurableState) -> None:
-        """Return once it is durable. Raises `KafkaError`: NOT_LEADER_OR_FOLLOWER, FENCED_STATE_EPOCH."""
+        """Return once it is durable. Raises `KafkaError` NOT_LEADER_OR_FOLLOWER."""
         record = stored_record(state, self._opened.start.state_epoch, self._leader_epoch)
         check(await self._states.write(self._opened, record))
 
@@ -61,4 +61,4 @@ def check(result: ShareWriteResult) -> None:
     if result is ShareWriteResult.FENCED:
         raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another broker leads the share partition")
     if result is ShareWriteResult.START_CHANGED:
-        raise KafkaError(ErrorCode.FENCED_STATE_EPOCH, "the offsets of the share group were altered")
+        raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the offsets of the share group were altered")

@@ -55,7 +55,7 @@ async def rebalance(groups: GroupCoordinator, group_id: str) -> None:
     present = next(iter(group.members.values()))
     others = set(group.members)
     joining = asyncio.ensure_future(
-        groups.join(
+        groups.classic.join(
             group_id,
             member_id=NO_MEMBER_ID,
             group_instance_id=None,
@@ -74,6 +74,6 @@ async def rebalance(groups: GroupCoordinator, group_id: str) -> None:
     if not visitors:
         refused = await joining
         raise RequestError(refused.error_code.name, f"group {group_id!r} takes no further member")
-    await groups.leave(group_id, visitors)
+    await groups.classic.leave(group_id, visitors)
     joining.cancel()
     await asyncio.gather(joining, return_exceptions=True)

@@ -111,6 +111,7 @@ class Coordinating:
             now_ms,
             on_lost=self.lost.append,
             share_starts=StartsInStore(seen, now_ms),
+            known_topic=self.view.topic,
         )
         self.coordinator = GroupCoordinator(
             self.shards, seen, self.view, settings, metrics, now_ms, self.transactions
@@ -271,7 +272,7 @@ class Member:
 
     async def join(self) -> Joined:
         """JoinGroup; what it says is kept."""
-        self.joined = await self.broker.coordinator.join(
+        self.joined = await self.broker.coordinator.classic.join(
             self.group_id,
             **self._who,
             client_id="client",
@@ -288,7 +289,7 @@ class Member:
 
     async def sync(self, assignment: bytes = b"part of ") -> Synced:
         """SyncGroup; the leader assigns `assignment` and the member's id to each."""
-        return await self.broker.coordinator.sync(
+        return await self.broker.coordinator.classic.sync(
             self.group_id,
             **self._who,
             generation=self.generation,
@@ -299,7 +300,9 @@ class Member:
 
     def heartbeat(self) -> ErrorCode:
         """Heartbeat."""
-        return self.broker.coordinator.heartbeat(self.group_id, **self._who, generation=self.generation)
+        return self.broker.coordinator.classic.heartbeat(
+            self.group_id, **self._who, generation=self.generation
+        )
 
     async def commit(self, offset: int, partitions: int = 1) -> ErrorCode:
         """OffsetCommit, for the first partitions of `TOPIC`."""
@@ -310,7 +313,7 @@ class Member:
 
     async def leave(self) -> Left:
         """LeaveGroup."""
-        return await self.broker.coordinator.leave(
+        return await self.broker.coordinator.classic.leave(
             self.group_id, (LeavingMember(self.member_id, self.instance_id),)
         )
 

@@ -39,6 +39,7 @@ SETTINGS = {
     "group_consumer_session_timeout_ms": 1500,
     "group_consumer_min_heartbeat_interval_ms": 100,
     "group_consumer_heartbeat_interval_ms": 300,
+    "offsets_commit_timeout_ms": 1500,
 }
 
 PYTHON_CLIENTS = ("librdkafka", "kafka-python", "aiokafka")

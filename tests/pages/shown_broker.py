@@ -77,7 +77,7 @@ class ShownBroker:
     async def join(self, group_id: str, client_id: str, assigned: Mapping[str, Sequence[int]]) -> None:
         """Let a member join a group that has none, with everything assigned to it."""
         coordinator = self.broker.process.serving.groups.coordinator
-        joined = await coordinator.join(
+        joined = await coordinator.classic.join(
             group_id,
             member_id=NO_MEMBER_ID,
             group_instance_id=None,
@@ -89,7 +89,7 @@ class ShownBroker:
             protocols=(Protocol("range", b"\x00\x00\x00\x00\x00\x00"),),
             member_id_required=False,
         )
-        synced = await coordinator.sync(
+        synced = await coordinator.classic.sync(
             group_id,
             member_id=joined.member_id,
             group_instance_id=None,

@@ -388,6 +388,14 @@ def test_what_larger_segments_need_is_said(variable: str) -> None:
             {"KAFSCALE_GROUP_SHARE_RECORD_LOCK_DURATION_MS": "60001"},
             "KAFSCALE_GROUP_SHARE_MAX_RECORD_LOCK_DURATION_MS",
         ),
+        ({"KAFSCALE_OFFSETS_COMMIT_TIMEOUT_MS": "45001"}, "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS"),
+        (
+            {
+                "KAFSCALE_OFFSETS_COMMIT_TIMEOUT_MS": "45001",
+                "KAFSCALE_GROUP_CONSUMER_SESSION_TIMEOUT_MS": "46000",
+            },
+            "KAFSCALE_GROUP_SHARE_SESSION_TIMEOUT_MS",
+        ),
         (
             {"KAFSCALE_GROUP_SHARE_MAX_SIZE": "300", "KAFSCALE_GROUP_SHARE_MAX_SHARE_SESSIONS": "299"},
             "KAFSCALE_GROUP_SHARE_MAX_SHARE_SESSIONS",

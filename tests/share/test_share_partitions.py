@@ -192,7 +192,7 @@ async def test_altered_offsets_are_heard_of(shared: Shared, is_deleted: bool) ->
     await wait_until_async(is_lost, "the watch")
     with pytest.raises(KafkaError) as refused:
         await accept(led, 0, 9)
-    assert refused.value.code is ErrorCode.FENCED_STATE_EPOCH
+    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     if not is_deleted:
         again = await shared.partitions.get(ORDERS_0, await shared.log())
         assert again.machine.start_offset == 7

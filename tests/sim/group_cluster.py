@@ -141,7 +141,7 @@ class SimulatedMember:
     async def leave(self) -> None:
         """Tell the coordinator."""
         try:
-            await self._coordinator.leave(GROUP, (LeavingMember(self._member_id, self._instance_id),))
+            await self._coordinator.classic.leave(GROUP, (LeavingMember(self._member_id, self._instance_id),))
         except KafkaError:
             return  # Its session will end.
 
@@ -162,7 +162,7 @@ class SimulatedMember:
                 raise AssertionError(f"{self.name} met {error_code!r}")
 
     async def _join(self) -> bool:
-        joined = await self._coordinator.join(
+        joined = await self._coordinator.classic.join(
             GROUP,
             member_id=self._member_id,
             group_instance_id=self._instance_id,
@@ -191,7 +191,7 @@ class SimulatedMember:
             member_id: mark + bytes(range(number, PARTITIONS, len(members)))
             for number, member_id in enumerate(members)
         }
-        synced = await self._coordinator.sync(
+        synced = await self._coordinator.classic.sync(
             GROUP,
             member_id=self._member_id,
             group_instance_id=self._instance_id,
@@ -214,7 +214,7 @@ class SimulatedMember:
         }
         while True:
             await asyncio.sleep(self._world.rng.uniform(0.2, HEARTBEAT_SEC))
-            error_code = self._coordinator.heartbeat(
+            error_code = self._coordinator.classic.heartbeat(
                 GROUP,
                 member_id=self._member_id,
                 group_instance_id=self._instance_id,

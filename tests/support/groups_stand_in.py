@@ -31,6 +31,11 @@ class GroupsStandIn:
             raise self.answer
         return self.answer(group_id) if callable(self.answer) else self.answer
 
+    @property
+    def classic(self) -> "GroupsStandIn":
+        """The requests of classic members, among the calls of all."""
+        return self
+
     async def join(self, group_id: str, **arguments: Any) -> Any:
         return self._call(group_id, **arguments)
 

@@ -7,14 +7,13 @@ from kafscale.groups.assignors.subscription import Subscription
 from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.modern.assigning import run_assignor
 from kafscale.groups.modern.events import Assigned, topic_ids
-from kafscale.groups.modern.topics import topics_to_assign
-from kafscale.metadata.store import MetadataStore
+from kafscale.groups.modern.topics import TopicsOfGroups
 
 
-async def compute_target(store: MetadataStore, group: ConsumerGroup, now_ms: Callable[[], int]) -> Assigned:
+async def compute_target(stored: TopicsOfGroups, group: ConsumerGroup, now_ms: Callable[[], int]) -> Assigned:
     """The target of the group's epoch of now. Waits for the store, however long it takes."""
-    topics = await topics_to_assign(store, group.subscribed_topics)
-    epoch = group.group_epoch
+    found = await stored.to_assign(group.subscribed_topics)
+    topics, epoch = found.topics, group.group_epoch
     assign = ASSIGNORS[group.assignor]
     # Members mostly subscribe to the same topics: these are looked up once, and compared by identity from here on.
     ids = {names: topic_ids(topics, names) for names in set(map(group.topics_of, group.members.values()))}
@@ -26,5 +25,9 @@ async def compute_target(store: MetadataStore, group: ConsumerGroup, now_ms: Cal
         )
         for member_id, member in sorted(group.members.items())
     }
-    target = await run_assignor(assign, members, topics)
+    owners = [
+        (member_id, group.topics_of(group.members[member_id]), one.owned)
+        for member_id, one in members.items()
+    ]
+    target = found.with_kept(await run_assignor(assign, members, topics), owners)
     return Assigned(now_ms=now_ms(), epoch=epoch, target=target, topics=topics)

@@ -6,9 +6,8 @@ from kafscale.groups.assignors import simple_assignor
 from kafscale.groups.assignors.subscription import Subscription
 from kafscale.groups.modern.assigning import run_assignor
 from kafscale.groups.modern.events import Assigned, Topics, topic_ids
-from kafscale.groups.modern.topics import topics_to_assign
+from kafscale.groups.modern.topics import TopicsOfGroups
 from kafscale.groups.share.share_group import ShareGroup
-from kafscale.metadata.store import MetadataStore
 
 
 def subscriptions(group: ShareGroup, topics: Topics) -> dict[str, Subscription]:
@@ -27,10 +26,15 @@ def subscriptions(group: ShareGroup, topics: Topics) -> dict[str, Subscription]:
 
 
 async def compute_share_target(
-    store: MetadataStore, group: ShareGroup, now_ms: Callable[[], int]
+    stored: TopicsOfGroups, group: ShareGroup, now_ms: Callable[[], int]
 ) -> Assigned:
     """The target of the group's epoch of now. Waits for the store, however long it takes."""
-    topics = await topics_to_assign(store, group.subscribed_topics)
-    epoch = group.group_epoch
-    target = await run_assignor(simple_assignor.assign, subscriptions(group, topics), topics)
+    found = await stored.to_assign(group.subscribed_topics)
+    topics, epoch = found.topics, group.group_epoch
+    members = subscriptions(group, topics)
+    owners = [
+        (one.member_id, one.subscribed_topic_names, members[one.member_id].owned)
+        for one in group.members.values()
+    ]
+    target = found.with_kept(await run_assignor(simple_assignor.assign, members, topics), owners)
     return Assigned(now_ms=now_ms(), epoch=epoch, target=target, topics=topics)

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.serving.context import RequestContext
-from kafscale.serving.sharing.service import ShareService
+from kafscale.serving.sharing.service import NOT_HOSTED, ShareService
+from kafscale.share.led_share_partition import LedSharePartition
 from kafscale.share.partition.acknowledging import AcknowledgedBatch, AcknowledgeType
 from kafscale.share.sessions import SessionKey, SharedPartition
 from kafscale.tasks.concurrently import for_each
@@ -49,10 +50,8 @@ async def acknowledge_all(
     async def acknowledge(place: SharedPartition) -> None:
         try:
             batches = await _checked(said[place], may_renew)
-            partition = service.led(place)
-            _check_access(request, partition.id.topic)
             async with asyncio.timeout(wait_sec):
-                led = await service.shared(key.group_id, place, partition)
+                led = await _open(service, request, key, place)
                 await led.acknowledge(key.member_id, batches)
         except KafkaError as refusal:
             outcomes[place] = refusal
@@ -66,6 +65,23 @@ async def acknowledge_all(
 
     await for_each(list(said), acknowledge)
     return outcomes
+
+
+async def _open(
+    service: ShareService, request: RequestContext, key: SessionKey, place: SharedPartition
+) -> LedSharePartition:
+    """Raises `KafkaError`; of a partition that another broker leads, as Kafka does, that this one does not host it.
+
+    A broker that loses it while an acknowledgement is being stored answers NOT_LEADER_OR_FOLLOWER.
+    """
+    try:
+        partition = service.led(place)
+        _check_access(request, partition.id.topic)
+        return await service.shared(key.group_id, place, partition)
+    except KafkaError as refusal:
+        if refusal.code is not ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            raise
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED) from refusal
 
 
 def _check_access(request: RequestContext, topic: str) -> None:

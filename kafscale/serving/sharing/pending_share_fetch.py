@@ -19,6 +19,30 @@ PARTITION_MAX_BYTES: Final = 1024 * 1024
 """Of one partition in one answer, as `max.partition.fetch.bytes` has it by default."""
 
 
+_FETCH_ERRORS: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+"""Those that Kafka's share consumer knows; with any other one `poll` throws, and the consumer ends."""
+
+
+def as_fetch_error(problem: KafkaError) -> KafkaError:
+    """The error of a partition in an answer: one after which clients fetch again, where they do not know it."""
+    if problem.code in _FETCH_ERRORS:
+        return problem
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, problem.message)
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """The wishes of a share fetch; `partitions` in the order in which they are read."""
@@ -108,7 +132,7 @@ class PendingShareFetch:
                 return False
             led.listen(self)
         except KafkaError as refusal:
-            self._fetched.errors[place] = refusal
+            self._refuse(place, refusal)
         else:
             self._opened[place] = partition, led
         return True
@@ -120,7 +144,10 @@ class PendingShareFetch:
             led.listen(self)
             self._opened[place] = partition, led
         except KafkaError as refusal:
-            self._fetched.errors[place] = refusal
+            self._refuse(place, refusal)
+
+    def _refuse(self, place: SharedPartition, refusal: KafkaError) -> None:
+        self._fetched.errors[place] = as_fetch_error(refusal)
 
     def _has_enough(self) -> bool:
         """True if there is as much to acquire as the member wants at least, by whole segments."""
@@ -152,13 +179,9 @@ class PendingShareFetch:
                     self._broker, partition, led, wanted, max_bytes, reads_committed=self._reads_committed
                 )
             except KafkaError as problem:
-                self._fetched.errors[place] = problem
+                self._refuse(place, problem)
                 continue
             if read.acquired:
                 self._fetched.reads[place] = read
                 left_records -= sum(one.last - one.first + 1 for one in read.acquired)
                 left_bytes -= read.read.size_bytes
-
-
-NOT_LED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-"""With these errors an answer names the leader."""

@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from kafscale.cluster.view import ClusterView
 from kafscale.log.manager import LogManager
@@ -18,6 +19,8 @@ from kafscale.tasks.concurrently import for_each
 from kafscale.tasks.owner import TaskOwner
 
 logger = logging.getLogger(__name__)
+
+NOT_HOSTED: Final = "This server does not host this topic-partition."
 
 
 class ShareService:
@@ -87,9 +90,7 @@ class ShareService:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         if not 0 <= index < topic.partition_count:
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition."
-            )
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, NOT_HOSTED)
         partition = self._logs.partition(topic.name, index)
         if partition is None or partition.topic_id not in (topic_id, uuid.UUID(int=0)):
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this broker does not lead the partition")

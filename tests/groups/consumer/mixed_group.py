@@ -79,7 +79,7 @@ class ClassicClient(Member):
 
     async def sync_with(self, assignments: dict[str, bytes]) -> Synced:
         """SyncGroup; as the leader with these assignments."""
-        return await self.broker.coordinator.sync(
+        return await self.broker.coordinator.classic.sync(
             self.group_id,
             member_id=self.member_id,
             group_instance_id=self.instance_id,

@@ -185,7 +185,7 @@ class ClassicMember(RollingMember):
         if not self.is_member:
             await self._join()
             return
-        error_code = self.coordinator().heartbeat(GROUP, **self._who(), generation=self.generation)  # type: ignore[arg-type]
+        error_code = self.coordinator().classic.heartbeat(GROUP, **self._who(), generation=self.generation)  # type: ignore[arg-type]
         self._answered(error_code)
 
     async def _join(self) -> None:
@@ -194,7 +194,7 @@ class ClassicMember(RollingMember):
         metadata = encode_subscription(
             Subscription(self.version, frozenset(self.topics), _by_topic(self.has), None), self.generation
         )
-        joined = await self.coordinator().join(
+        joined = await self.coordinator().classic.join(
             GROUP,
             **self._who(),  # type: ignore[arg-type]
             client_id=self.name,
@@ -211,7 +211,7 @@ class ClassicMember(RollingMember):
             return
         self.member_id, self.generation = joined.member_id, joined.generation
         await asyncio.sleep(self.rng.choice((0, 0.1)))
-        synced = await self.coordinator().sync(
+        synced = await self.coordinator().classic.sync(
             GROUP,
             **self._who(),  # type: ignore[arg-type]
             generation=self.generation,
@@ -273,7 +273,7 @@ class ClassicMember(RollingMember):
     async def leave(self) -> None:
         self.lose_all()
         if self.instance_id is None:
-            await self.coordinator().leave(GROUP, (LeavingMember(self.member_id),))
+            await self.coordinator().classic.leave(GROUP, (LeavingMember(self.member_id),))
 
 
 PARTITIONS = 4

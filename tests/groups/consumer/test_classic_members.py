@@ -232,7 +232,7 @@ async def test_members_of_both_protocols_are_removed(brokers: Brokers) -> None:
         LeavingMember(old.member_id),
         LeavingMember("", "two"),
     )
-    left = await broker.coordinator.leave(GROUP, named)
+    left = await broker.coordinator.classic.leave(GROUP, named)
     assert left.members == tuple(
         zip(
             named,
@@ -248,7 +248,7 @@ async def test_members_of_both_protocols_are_removed(brokers: Brokers) -> None:
     )
     assert list(consumer_group(broker).members) == [new.member_id]
     assert consumer_group(broker).group_epoch == 4
-    await broker.coordinator.leave(GROUP, (LeavingMember(new.member_id),))
+    await broker.coordinator.classic.leave(GROUP, (LeavingMember(new.member_id),))
     assert group_type(broker) == ("consumer", "Empty")
 
 

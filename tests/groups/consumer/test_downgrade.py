@@ -46,7 +46,7 @@ async def leaves(new: ConsumerClient) -> None:
 
 
 async def is_removed(new: ConsumerClient) -> None:
-    left = await new.broker.coordinator.leave(GROUP, (LeavingMember(new.member_id),))
+    left = await new.broker.coordinator.classic.leave(GROUP, (LeavingMember(new.member_id),))
     assert [code for _, code in left.members] == [ErrorCode.NONE]
 
 

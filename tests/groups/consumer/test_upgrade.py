@@ -2,7 +2,10 @@
 
 import asyncio
 
+import pytest
+
 from kafscale.groups.modern.assignment import union
+from kafscale.groups.shard import GroupShard
 from kafscale.metadata import keys
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.settings.groups import MigrationPolicy
@@ -94,6 +97,41 @@ async def test_upgrade_that_is_half_stored_did_not_happen(brokers: Brokers) -> N
         await joining
     await broker.shards.shard(GROUP).flush()
     assert await member_keys(brokers) == []
+
+
+@scenario()
+async def test_member_that_joins_first_is_not_deleted_as_left_over(brokers: Brokers) -> None:
+    """The next coordinator looks late for what a half stored upgrade has left: it is upgraded again by then."""
+    brokers.store = OneByOne()
+    broker = await one_broker(brokers)
+    old, new = ClassicClient(broker), ConsumerClient(broker)
+    await old.lead_alone()
+    may_look, look = asyncio.Event(), GroupShard._delete_leftover
+
+    async def look_late(shard: GroupShard) -> None:
+        await may_look.wait()
+        await look(shard)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GroupShard, "_delete_leftover", look_late)
+        with brokers.store.hold("transact", keys.group(GROUP)) as hold:
+            joining = asyncio.create_task(new.heartbeat())
+            await hold.until_reached()
+            (left_over,) = await member_keys(brokers)
+            broker = old.broker = await next_broker(brokers)
+        with refused(ErrorCode.NOT_COORDINATOR):
+            await joining
+        new.broker = broker
+        await new.heartbeat()
+        stored = await member_keys(brokers)
+        assert left_over in stored
+        assert len(stored) == 2
+        may_look.set()
+        await asyncio.sleep(0)
+        await broker.shards.shard(GROUP).flush()
+    assert await member_keys(brokers) == stored
+    new.broker = old.broker = await next_broker(brokers)
+    assert set(consumer_group(new.broker).members) == {old.member_id, new.member_id}
 
 
 @scenario()
