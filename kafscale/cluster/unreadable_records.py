@@ -67,6 +67,10 @@ class UnreadableRecords:
         for key in [key for key in self._revisions if key.startswith(prefix) and key not in present]:
             del self._revisions[key]
 
+    def names(self, prefix: str) -> list[str]:
+        """What stands behind `prefix` in their keys."""
+        return [key.removeprefix(prefix) for key in self._revisions if key.startswith(prefix)]
+
     def count(self, prefix: str) -> int:
         """How many there are below `prefix`. For any thread."""
         return sum(key.startswith(prefix) for key in list(self._revisions))

@@ -1,6 +1,8 @@
 """A topic whose record cannot be read is not taken for deleted: members of groups keep its partitions."""
 
 import uuid
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -9,6 +11,7 @@ from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.store import Put
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.tasks.thread_turns import ThreadTurns
 from tests.groups.consumer.member import ConsumerMember
 from tests.groups.consumer.mixed_group import TOPIC as CLASSIC_TOPIC
 from tests.groups.consumer.mixed_group import (
@@ -50,6 +53,11 @@ async def settled(*members: Client) -> None:
     """Each has what the target gives it: it gives up what it is to, and the others hear of that."""
     for member in members * 3:
         await member.heartbeat()
+
+
+async def run_at_once(turns: ThreadTurns, work: Callable[[], Any]) -> Any:
+    """In virtual time there are no threads."""
+    return work()
 
 
 @KINDS
@@ -95,6 +103,19 @@ async def test_members_keep_a_topic_that_is_not_known(brokers: Brokers, kind: ty
     await newcomer.leave()
     await settled(reader, other)
     assert has(reader)[SMALL_ID] == EVERY[SMALL_ID]
+
+
+@scenario()
+async def test_a_regular_expression_describes_a_damaged_topic(brokers: Brokers) -> None:
+    broker = await started(brokers)
+    reader = ConsumerMember(broker.coordinator, topics=(), regex="task.*")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ThreadTurns, "run", run_at_once)
+        await settled(reader)
+        await damage(brokers, SMALL)
+        reader.coordinator = (await brokers.start()).coordinator
+        await settled(reader)
+    assert reader.owned == EVERY
 
 
 @scenario()

@@ -23,6 +23,7 @@ from kafscale.groups.shards import GroupShards
 from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.groups.upgrading import check_room, check_upgrade
+from kafscale.metadata import keys
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.settings.broker import Settings
@@ -169,9 +170,10 @@ class ConsumerGroups:
         await shards.shard(request.group_id).upgrade(running, check)
 
     async def _matching(self, regex: TopicRegex, request: ConsumerHeartbeat) -> frozenset[str]:
-        """The topics that the client may know of and that match."""
-        names = [topic.name for topic in self._view.topics() if request.may_describe(topic.name)]
-        return await resolve(regex, names, self._turns)
+        """The topics that the client may know of and that match; those whose records cannot be read, too."""
+        names = dict.fromkeys(topic.name for topic in self._view.topics())
+        names.update(dict.fromkeys(self._view.unreadable.names(keys.TOPICS)))
+        return await resolve(regex, [one for one in names if request.may_describe(one)], self._turns)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """ConsumerGroupDescribe. Raises GROUP_ID_NOT_FOUND."""

@@ -19,6 +19,7 @@ class ConsumerMember:
     group_id: str = GROUP
     topics: tuple[str, ...] = (TOPIC,)
     instance_id: str | None = None
+    regex: str | None = None
     rebalance_timeout_ms: int = 60_000
     member_id: str = field(default_factory=lambda: str(uuid.uuid4()))
     epoch: int = JOINS
@@ -60,7 +61,7 @@ class ConsumerMember:
             rack_id=None,
             rebalance_timeout_ms=self.rebalance_timeout_ms,
             subscribed_topic_names=self.topics,
-            subscribed_topic_regex=None,
+            subscribed_topic_regex=self.regex,
             server_assignor=None,
             owned=self.owned,
             client_id="client",

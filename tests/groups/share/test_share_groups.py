@@ -1,15 +1,12 @@
-"""Share groups by their coordinator: members join, leave and are missed, brokers follow each other (KIP-932)."""
+"""Share groups by their coordinator: members join, leave and are missed (KIP-932)."""
 
 import asyncio
-import uuid
 from collections import Counter
 
 import pytest
 
-from kafscale.formats.share_group_record import decode_share_group
 from kafscale.groups.modern.assignment import count, partitions_of
 from kafscale.groups.modern.topic_changes import TopicChanges
-from kafscale.groups.share.share_group import ShareGroup
 from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.ops.item_failures import BackgroundWork, ItemFailures
@@ -20,7 +17,6 @@ from tests.groups.coordination import (
     NEIGHBOUR,
     TOPIC,
     Brokers,
-    Coordinating,
     Member,
     empty,
     now_ms,
@@ -28,41 +24,18 @@ from tests.groups.coordination import (
     scenario,
 )
 from tests.groups.share.member import SharingMember
-
-SMALL, SMALL_ID = "tasks", uuid.UUID(int=5)
-OTHER, OTHER_ID = "returns", uuid.UUID(int=6)
-SESSION_SEC = 45
-
-
-async def started(brokers: Brokers, partitions: int = 3) -> Coordinating:
-    """A broker, and a small topic."""
-    await brokers.make_topic(SMALL, SMALL_ID, partitions)
-    return await brokers.start()
-
-
-def sharing(broker: Coordinating, *topics: str, group_id: str = GROUP) -> SharingMember:
-    """A client that has not joined."""
-    return SharingMember(broker.coordinator, group_id, topics or (SMALL,))
-
-
-def group_of(broker: Coordinating) -> ShareGroup:
-    """The group, which must be there."""
-    group = broker.coordinator.any_group(GROUP)
-    assert isinstance(group, ShareGroup)
-    return group
-
-
-async def starts(brokers: Brokers, group_id: str = GROUP) -> set[str]:
-    """The partitions that have a start, as `topic id/index`."""
-    prefix = keys.group_share_starts(group_id)
-    return {item.key.removeprefix(prefix) for item in (await brokers.store.range(prefix)).items}
-
-
-async def stored_keys(brokers: Brokers) -> list[str]:
-    """The group's record and its members."""
-    found = [await brokers.store.range(prefix) for prefix in (keys.group(GROUP), keys.group_members(GROUP))]
-    return [item.key for snapshot in found for item in snapshot.items]
-
+from tests.groups.share.small_topic import (
+    OTHER,
+    OTHER_ID,
+    SESSION_SEC,
+    SMALL,
+    SMALL_ID,
+    group_of,
+    sharing,
+    started,
+    starts,
+    stored_keys,
+)
 
 # Joining and leaving
 
@@ -250,78 +223,6 @@ async def test_a_topic_that_does_not_exist_yet_gives_no_partitions(brokers: Brok
     assert group_of(broker).state is GroupState.STABLE
 
 
-# The store, and other brokers
-
-
-@scenario()
-async def test_no_partition_is_assigned_before_its_start_is_stored(brokers: Brokers) -> None:
-    broker = await started(brokers)
-    member = sharing(broker)
-    with brokers.store.hold("transact", keys.SHARE_STARTS) as hold:
-        joining = asyncio.create_task(member.heartbeat())
-        await hold.reached.wait()
-        await asyncio.sleep(1)
-        assert not joining.done()
-        assert group_of(broker).target_of(member.member_id) == {}
-        hold.release()
-        await joining
-    assert count(member.has) == 3
-    assert len(await starts(brokers)) == 3
-
-
-@scenario()
-async def test_a_member_is_told_to_ask_again_while_the_store_is_away(brokers: Brokers) -> None:
-    broker = await started(brokers)
-    member = sharing(broker)
-    brokers.store.is_away = True
-    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
-        await member.heartbeat()
-    brokers.store.is_away = False
-    await asyncio.sleep(1)
-    await member.heartbeat()
-    assert count(member.has) == 3
-
-
-@scenario()
-async def test_another_coordinator_goes_on(brokers: Brokers) -> None:
-    broker = await started(brokers, partitions=4)
-    members = [sharing(broker) for _ in range(2)]
-    for member in members * 2:
-        await member.heartbeat()
-    before = [(member.epoch, member.has) for member in members]
-    other = await brokers.start()
-    for member in members:
-        member.coordinator = other.coordinator
-        assert (await member.heartbeat()).assignment is None
-    assert [(member.epoch, member.has) for member in members] == before
-    with refused(ErrorCode.NOT_COORDINATOR):
-        await sharing(broker).heartbeat()
-
-
-@scenario()
-async def test_another_coordinator_finds_what_has_changed_meanwhile(brokers: Brokers) -> None:
-    broker = await started(brokers)
-    member = sharing(broker)
-    await member.heartbeat()
-    await brokers.make_topic(SMALL, SMALL_ID, 6)
-    member.coordinator = (await brokers.start()).coordinator
-    for _ in range(3):
-        await member.heartbeat()
-        await asyncio.sleep(1)
-    assert member.has == {SMALL_ID: frozenset(range(6))}
-    assert len(await starts(brokers)) == 6
-
-
-@scenario()
-async def test_who_died_with_the_coordinator_is_missed_by_the_next(brokers: Brokers) -> None:
-    broker = await started(brokers)
-    await sharing(broker).heartbeat()
-    other = await brokers.start()
-    assert group_of(other).state is GroupState.STABLE
-    await asyncio.sleep(SESSION_SEC + 0.1)
-    assert group_of(other).state is GroupState.EMPTY
-
-
 # Other types of groups
 
 
@@ -399,52 +300,6 @@ async def test_a_group_is_described(brokers: Brokers) -> None:
     listed = {one.group_id: (one.GROUP_TYPE, one.protocol_type) for one in broker.coordinator.groups()}
     assert listed == {GROUP: ("share", "share")}
     assert broker.shards.totals.by_type["share"] == 1
-
-
-@scenario()
-async def test_nothing_of_a_deleted_group_is_left(brokers: Brokers) -> None:
-    broker = await started(brokers)
-    member = sharing(broker)
-    await member.heartbeat()
-    assert await broker.coordinator.delete(GROUP) is ErrorCode.NON_EMPTY_GROUP
-    await member.leave()
-    assert await broker.coordinator.delete(GROUP) is ErrorCode.NONE
-    assert await stored_keys(brokers) == []
-    assert await starts(brokers) == set()
-    assert broker.totals == (0, 0, 0)
-    member.epoch = 0
-    await member.heartbeat()
-    assert len(await starts(brokers)) == 3
-
-
-@scenario()
-async def test_a_group_that_could_not_be_deleted_is_there_again(brokers: Brokers) -> None:
-    broker = await started(brokers)
-    member = sharing(broker)
-    await member.heartbeat()
-    await member.leave()
-    brokers.store.is_away = True
-    with refused(ErrorCode.COORDINATOR_NOT_AVAILABLE):
-        await broker.coordinator.delete(GROUP)
-    brokers.store.is_away = False
-    await asyncio.sleep(1)
-    member.epoch = 0
-    await member.heartbeat()
-    assert count(member.has) == 3
-    (record, *_) = (await brokers.store.range(keys.group(GROUP))).items
-    assert decode_share_group(record.key, record.value).group_epoch == group_of(broker).group_epoch
-
-
-@scenario(offsets_retention_minutes=1)
-async def test_an_empty_share_group_does_not_expire(brokers: Brokers) -> None:
-    broker = await started(brokers)
-    member = sharing(broker)
-    await member.heartbeat()
-    await member.leave()
-    await asyncio.sleep(3600)
-    await broker.expiry.check()
-    assert group_of(broker).state is GroupState.EMPTY
-    assert len(await starts(brokers)) == 3
 
 
 @scenario(group_memory_bytes=4096)
