@@ -68,7 +68,7 @@ class UnreadableRecords:
             del self._revisions[key]
 
     def names(self, prefix: str) -> list[str]:
-        """What stands behind `prefix` in their keys."""
+        """The rest of each key below `prefix`."""
         return [key.removeprefix(prefix) for key in self._revisions if key.startswith(prefix)]
 
     def count(self, prefix: str) -> int:

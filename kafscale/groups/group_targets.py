@@ -63,7 +63,8 @@ class GroupTargets:
     ) -> StartsInitialized:
         """Set the start of each of these partitions that has none, however long it takes.
 
-        `flush` waits for the earlier writes of the group's shard. `account`: see `StoredStarts`. Raises `KafkaError` as both do.
+        `flush` waits for the earlier writes of the group's shard; `account`: see `StoredStarts`. Raises `KafkaError`
+        as `flush` and `write` do.
         """
         while True:
             try:

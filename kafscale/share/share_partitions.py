@@ -228,7 +228,7 @@ class SharePartitions:
         opened, start = self._opened.get(place), self._starts.get(place)
         revision = None if start is None else start.revision
         if opened is not None and (revision is None or revision > opened.stored.start_revision):
-            # As in Kafka: the member looks for the leader, and finds this one, which begins anew.
+            # As in Kafka: the member looks for the leader, and finds this one, which loads the state again.
             altered = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the offsets of the group were altered")
             opened.led.lose(altered)
         if not self._starts.of_group(place.group_id):

@@ -35,7 +35,7 @@ class FoundTopics:
     unknown: frozenset[str] = frozenset()
 
     def kept(self, subscribed: Iterable[str], owned: Assignment) -> Assignment:
-        """What a member keeps beside what it is assigned: it may be of a topic of which nothing is known.
+        """The partitions that a member keeps beside those assigned to it: they may be of an unknown topic.
 
         `subscribed`: the topics of the member; `owned`: the partitions that it has.
         """
