@@ -17,18 +17,26 @@ Attempt = Callable[[int], str | None]
 """Runs a seed; returns what it found, or None."""
 
 
+Remark = Callable[[str, int, str], None]
+"""Receives a mistake, the seed to keep for it, and a line that says so."""
+
+
 def known_seeds() -> dict[str, int]:
     """The seed that finds each mistake, by the mistake's name."""
     seeds: dict[str, int] = json.loads(FILE.read_text())
     return seeds
 
 
+def keep_seeds(seeds: Mapping[str, int], file: Path = FILE) -> None:
+    """Write these seeds into the file; all others stay, and the order too."""
+    kept: dict[str, int] = json.loads(file.read_text()) | dict(seeds)
+    file.write_text(json.dumps(kept, indent=2) + "\n")
+
+
 class SeedSearch:
     """Looks for one seed that finds a mistake. `remark` receives what to change in the file."""
 
-    def __init__(
-        self, known: Mapping[str, int], remark: Callable[[str], None], *, fresh: bool = IS_NIGHTLY
-    ) -> None:
+    def __init__(self, known: Mapping[str, int], remark: Remark, *, fresh: bool = IS_NIGHTLY) -> None:
         self._known = known
         self._remark = remark
         self._fresh = fresh
@@ -39,7 +47,7 @@ class SeedSearch:
             if (found := attempt(seed)) is not None:
                 print(f"{name}: found with seed {seed}: {found}")
                 if not self._fresh and seed != self._known.get(name):
-                    self._remark(self._seed_to_keep(name, seed))
+                    self._remark(name, seed, self._seed_to_keep(name, seed))
                 return seed
         raise AssertionError(f"{name}: not found in {within} seeds")
 
