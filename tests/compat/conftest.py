@@ -98,9 +98,12 @@ def java_groups(group_jvm: JavaServer, broker: Peer) -> Iterator[JavaGroups]:
         yield groups
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_cluster(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZonedCluster]:
-    """Three brokers for all tests of a cluster; `cluster` gives them in good order."""
+    """Three brokers for all tests of a file; `cluster` gives them in good order.
+
+    Not for longer: doing nothing, they and their stores need as much in a minute as a start.
+    """
     reason = "there is one Apache Kafka only" if peer_kind == "kafka" else cluster_missing()
     if reason:
         pytest.skip(reason)

@@ -121,7 +121,9 @@ class EtcdServer(ServerProcess):
             "--listen-metrics-urls", f"http://{HOST}:{self._health_port}",
             # Elections, and with them the shortest lease, take a second instead of two.
             "--heartbeat-interval", "50", "--election-timeout", "500",
-            "--logger", "zap", "--log-outputs", "stderr", *self.flags,
+            "--logger", "zap", "--log-outputs", "stderr",
+            "--bcrypt-cost", "4",  # the least: passwords of tests are no secrets
+            *self.flags,
         ]  # fmt: skip
         if self._tls is not None:
             command += [
@@ -263,7 +265,7 @@ def etcd_cluster(
 
 
 class _Shared:
-    """One etcd for all tests of this process that only need one; each has its own prefix."""
+    """One etcd for all tests of a file that only need one; each has its own prefix."""
 
     def __init__(self) -> None:
         self._server: EtcdServer | None = None
@@ -287,8 +289,11 @@ class _Shared:
 SHARED = _Shared()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def shared_etcd_ends() -> Iterator[None]:
-    """For the conftest of every folder whose tests use `SHARED`."""
+    """For the conftest of every folder whose tests use `SHARED`.
+
+    Not for longer than a file: an idle etcd needs as much in a minute as a start.
+    """
     yield
     SHARED.close()

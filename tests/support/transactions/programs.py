@@ -7,13 +7,12 @@ A program has many producers, by name: `open` one (`bootstrap`, `id`, `timeout_m
 
 import contextlib
 import itertools
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tests.compat.tools import FRANZ, KAFKA_JS, ROOT
-from tests.support.java import CLASS_PATH, JavaError, JavaServer, java_command
+from tests.support.java import CLASS_PATH, JavaError, JavaServer, compiled, java_command
 from tests.support.transactions.client import READ_COMMITTED, Partition, Read, TransactionError
 from tests.support.waiting import PATIENCE_MS, PATIENCE_SEC
 
@@ -88,11 +87,7 @@ def _ask(server: JavaServer, request: Mapping[str, object]) -> dict[str, Any]:
 @contextlib.contextmanager
 def java_client(folder: Path) -> Iterator[ProgramClient]:
     """Kafka's Java clients, for the time of the block."""
-    classes = folder / "classes"
-    sources = [str(path) for path in sorted(JAVA_SOURCES.glob("Transaction*.java"))]
-    subprocess.run(
-        ["javac", "-cp", CLASS_PATH, "-d", str(classes), *sources], check=True, timeout=PATIENCE_SEC
-    )
+    classes = compiled(*sorted(JAVA_SOURCES.glob("Transaction*.java")))
     command = java_command("TransactionServer")
     command[command.index(CLASS_PATH)] = f"{CLASS_PATH}:{classes}"
     server = JavaServer(command, folder / "transactions.err")
