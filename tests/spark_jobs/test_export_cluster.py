@@ -11,6 +11,7 @@ import pytest
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from kafscale.lake.export_lease import hold_export
 from kafscale.protocol.compression import Codec
 from tests.spark_jobs.support.catalogs import IcebergCatalog
 from tests.spark_jobs.support.export_process import export_process, spark_home
@@ -189,6 +190,15 @@ def test_killed_executors_are_replaced_within_the_run(
     assert len(target.read().history) == 1
 
 
+def test_a_topic_that_another_exporter_has_is_refused(writer: TopicWriter, exporter: Exporter) -> None:
+    with hold_export(writer.settings, "events", "the other", LEASE_SEC):
+        refused = exporter.run("--lease-ttl", str(LEASE_SEC))
+    assert refused.exit_code == 1
+    assert "the other" in refused.output, refused.output
+    assert in_order(exporter.export("--wait", "60", "--lease-ttl", str(LEASE_SEC)).rows) == writer.rows()
+
+
+@pytest.mark.nightly
 def test_one_exporter_at_a_time_and_a_late_one_cannot_commit(
     stores: LakeStores,
     writer: TopicWriter,
