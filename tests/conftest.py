@@ -19,8 +19,8 @@ for _setting in [name for name in os.environ if name.startswith("KAFSCALE_")]:
 
 # No deadline: a machine that is busy with other tests is no defect. What fails is printed so that it can be
 # repeated; pytest-randomly seeds Hypothesis too and prints that seed in the header.
-# A test that gives no number of examples tries half of Hypothesis' own 100 in `make test`.
-EXAMPLES = 500 if os.environ.get("KAFSCALE_TEST_NIGHTLY", "") not in ("", "0") else 50
+# A test that gives no number of examples tries a quarter of Hypothesis' own 100 in `make test`.
+EXAMPLES = 500 if os.environ.get("KAFSCALE_TEST_NIGHTLY", "") not in ("", "0") else 25
 hypothesis.settings.register_profile("kafscale", deadline=None, print_blob=True, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("kafscale")
 

@@ -18,7 +18,8 @@ from _pytest.config import ExitCode
 from tests.schedule import Run, entries, plan
 
 LAST_LINES = 15
-_PYTEST = (sys.executable, "-m", "pytest", "-p", "tests.support.cpu_seconds")
+_PLUGINS = ("-p", "tests.support.cpu_seconds", "-p", "tests.support.time_limit")
+_PYTEST = (sys.executable, "-m", "pytest", *_PLUGINS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from kafscale.metadata.store import (
 )
 from tests.support.faults import ERRORS, CountingStore, Fault, Fuse, FusedMetadataStore, Interruption
 from tests.support.in_process_broker import until
+from tests.support.nightly import by_day
 from tests.support.virtual_time import run_virtually
 
 BROKEN = b"broken"
@@ -438,7 +439,7 @@ async def test_a_second_attempt_skips_items_that_others_own(store: Watched) -> N
     assert wanted == [["record/2", "record/3"], ["record/3"]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_day(30, by_night=600), deadline=None)
 @given(
     wanted=st.lists(st.sets(st.integers(0, 9), min_size=1), min_size=2, max_size=5),
     delays=st.lists(st.integers(0, 6), min_size=5, max_size=5),

@@ -23,6 +23,7 @@ from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord, BrokerState
 from kafscale.metadata.store import Changes, Compare, Operation, Snapshot, TransactionResult
 from tests.sim.unreliable import Network, UnreliableMetadata
+from tests.support.nightly import by_day
 from tests.support.virtual_time import run_virtually
 
 MYSELF, OTHER = 1, 2
@@ -474,7 +475,9 @@ events = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=by_day(50, by_night=1_200), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(events, st.integers(0, 2**32), st.sampled_from([0.0, 0.0, 0.2]))
 def test_every_item_ends_up_at_its_preferred_broker_and_stays(
     happens: list[tuple[str, int, int, float]], seed: int, fault_rate: float

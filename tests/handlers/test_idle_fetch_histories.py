@@ -27,6 +27,7 @@ from tests.support.controlled_store import ControlledStore
 from tests.support.fetch_twins import PARTITIONS, TOPIC, VERSIONS, Recorded, Twins, body_of
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.log_transactions import Writer
+from tests.support.nightly import by_day
 from tests.support.on_uvloop import on_uvloop
 from tests.support.owners import lead_elsewhere
 from tests.support.topics import create_topics_request
@@ -236,7 +237,7 @@ def are_answered(*asked: Recorded) -> bool:
     return all(one.frame is not None for one in asked)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=by_day(30, by_night=600), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.tuples(CONSUMERS, CONSUMERS), st.lists(POLLS, min_size=3, max_size=15))
 def test_remembered_answers_equal_those_of_a_broker_without(
     consumers: tuple[Consumer, Consumer], polls: list[Poll]

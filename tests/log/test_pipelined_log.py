@@ -27,6 +27,7 @@ from kafscale.protocol.record_batch import read_header
 from kafscale.protocol.record_builder import encode_batch
 from kafscale.protocol.records import Record
 from tests.formats.segments import parse_segment, verify_segment
+from tests.support.nightly import by_day
 
 NOW_MS = 1_700_000_000_000
 RULES = AppendRules(codec=None, log_append_time=False, segment_bytes=1 << 20)
@@ -382,5 +383,5 @@ class PipelinedLog(RuleBasedStateMachine):
             assert after.base_offset == before.last_offset + 1
 
 
-PipelinedLog.TestCase.settings = settings(max_examples=80, stateful_step_count=40)
+PipelinedLog.TestCase.settings = settings(max_examples=by_day(40, by_night=800), stateful_step_count=40)
 TestPipelinedLog = PipelinedLog.TestCase

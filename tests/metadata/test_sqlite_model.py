@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafscale.errors import LeaseEndedError
 from kafscale.metadata.sqlite.store import SqliteStore
 from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, Operation, Put, TransactionResult
+from tests.support.nightly import by_day
 
 KEYS = ("a", "a/", "a/1", "a/10", "b")
 NO_LEASE_CHOICE = -1
@@ -168,7 +169,7 @@ async def play(path: Path, played: Sequence[Step]) -> None:
         await store.close()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=by_day(40, by_night=800), deadline=None)
 @given(steps)
 def test_it_does_what_the_model_does(played: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:

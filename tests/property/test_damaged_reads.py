@@ -12,6 +12,7 @@ from kafscale.formats.partition_record import EpochStart
 from kafscale.log.reading.segment_loader import ReadSizes
 from tests.log.stored_log import Reading, StoredLog, StoredSegmentFile, stored_batch
 from tests.support.controlled_store import ControlledStore
+from tests.support.nightly import by_day
 
 WHOLE = ReadSizes(whole_bytes=1 << 20, chunk_bytes=1 << 20)
 IN_CHUNKS = ReadSizes(whole_bytes=64, chunk_bytes=300)
@@ -159,7 +160,7 @@ def test_what_was_written_is_read(
     asyncio.run(play())
 
 
-@settings(max_examples=300)
+@settings(max_examples=by_day(100, by_night=3_000))
 @given(st.data(), logs(), SIZES, ASKED, st.sampled_from([1, 2, 3, 1_000_000]), st.sampled_from([0, 1 << 20]))
 def test_damage_never_yields_wrong_records(
     data: st.DataObject,

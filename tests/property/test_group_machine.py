@@ -35,6 +35,7 @@ from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.checked_group import CheckedGroup
 from tests.groups.simulated_client import Phase, SimulatedClient
+from tests.support.nightly import by_day
 
 SEEDS = st.integers(0, 2**32 - 1)
 STEPS = st.integers(1, 250)
@@ -377,7 +378,7 @@ def walked(seed: int, steps: int) -> Walk:
     return walk
 
 
-@settings(max_examples=400)
+@settings(max_examples=by_day(150, by_night=4_000))
 @given(SEEDS, STEPS)
 def test_a_group_comes_to_rest_from_wherever_it_is(seed: int, steps: int) -> None:
     walk = walked(seed, steps)

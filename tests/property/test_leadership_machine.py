@@ -19,6 +19,7 @@ from kafscale.log.leadership.events import Act, Event, Refuse
 from kafscale.log.leadership.machine import ROWS, TABLE, Row
 from kafscale.log.leadership.states import RIGHTS, State
 from tests.log.checked_leadership import ME, CheckedLeadership, Record, Term
+from tests.support.nightly import by_day
 
 SEEDS = st.integers(0, 2**32 - 1)
 STEPS = st.integers(1, 300)
@@ -274,7 +275,7 @@ def walked(seed: int, steps: int) -> Walk:
     return walk
 
 
-@settings(max_examples=400)
+@settings(max_examples=by_day(150, by_night=4_000))
 @given(SEEDS, STEPS)
 def test_leadership_ends_with_every_answer_given(seed: int, steps: int) -> None:
     walked(seed, steps).rest()

@@ -25,6 +25,7 @@ from kafscale.protocol.records import (
     first_record_at_or_after,
     record_with_max_timestamp,
 )
+from tests.support.nightly import by_day
 
 LIMIT_BYTES = 200_000
 MAX_BYTES = 1_048_588
@@ -45,7 +46,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 
 @given(batch=batches(), data=st.data())
-@settings(max_examples=300)
+@settings(max_examples=by_day(100, by_night=3_000))
 def test_any_flipped_bit_is_noticed(batch: bytes, data: st.DataObject) -> None:
     validate_batch(memoryview(batch), 0, len(batch), MAX_BYTES)
     bit = data.draw(st.integers(UNCOVERED_BYTES * 8, len(batch) * 8 - 1))
@@ -70,7 +71,7 @@ def test_any_other_length_is_noticed(batch: bytes, length: int) -> None:
 @given(
     batch=batches(), damage=st.dictionaries(st.integers(0, 400), st.integers(0, 255), min_size=1, max_size=8)
 )
-@settings(max_examples=300)
+@settings(max_examples=by_day(100, by_night=3_000))
 def test_damaged_batch_with_fitting_crc_raises_declared_errors(batch: bytes, damage: dict[int, int]) -> None:
     damaged = bytearray(batch)
     for position, byte in damage.items():
@@ -103,7 +104,7 @@ NOISE = st.binary(max_size=400)
 
 
 @given(noise=NOISE, position=st.integers(0, 20))
-@settings(max_examples=300)
+@settings(max_examples=by_day(100, by_night=3_000))
 def test_noise_is_no_batch(noise: bytes, position: int) -> None:
     view = memoryview(noise)
     with pytest.raises(InvalidBatchError):
@@ -125,7 +126,7 @@ def test_walking_over_noise_ends(noise: bytes, batch: bytes) -> None:
 
 
 @given(codec=CODEC, noise=NOISE, batch=batches(), magic=st.sampled_from([0, 2]))
-@settings(max_examples=300)
+@settings(max_examples=by_day(100, by_night=3_000))
 def test_decompressing_noise_raises_only_what_is_declared(
     codec: Codec, noise: bytes, batch: bytes, magic: int
 ) -> None:
@@ -137,7 +138,7 @@ def test_decompressing_noise_raises_only_what_is_declared(
 
 
 @given(noise=NOISE, magic=st.sampled_from([0, 1]))
-@settings(max_examples=300)
+@settings(max_examples=by_day(100, by_night=3_000))
 def test_a_message_set_of_noise_is_refused(noise: bytes, magic: int) -> None:
     looks_right = (
         noise[:8] + (len(noise) - 12).to_bytes(4, "big", signed=True) + noise[12:16] + bytes([magic])

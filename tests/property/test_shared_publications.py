@@ -30,6 +30,7 @@ from kafscale.metadata.store import Compare, MetadataStore, Operation, Put, Tran
 from kafscale.settings.broker import Settings
 from tests.log.outcome import RULES
 from tests.sim.unreliable import Network, UnreliableMetadata
+from tests.support.nightly import by_day
 from tests.support.virtual_time import run_virtually
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -149,7 +150,7 @@ def _check(store: WrittenStore, led: Led) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_day(60, by_night=1_500), deadline=None)
 def test_each_hears_what_it_would_have_heard_alone(seed: int) -> None:
     store, everything = run_virtually(_run(seed))
     for led in everything:

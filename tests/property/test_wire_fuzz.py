@@ -19,6 +19,7 @@ from kafscale.protocol.messages import decode_request
 from kafscale.protocol.produce import decode_produce_request
 from kafscale.protocol.wire import MalformedRequestError
 from tests.protocol import oracle
+from tests.support.nightly import by_day
 
 VERSIONS = {ApiKey.PRODUCE: range(10), ApiKey.FETCH: range(4, 14)} | {
     ApiKey(key): range(message_class.max_version + 1)
@@ -78,7 +79,7 @@ def decode_or_refuse(api_key: ApiKey, version: int, data: bytes) -> None:
     assert text_and_bytes(message) <= len(data)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=by_day(150, by_night=4_000), deadline=None)
 @given(frame=st.binary(max_size=64) | LIKELY_BYTES)
 @example(b"GET /metrics HTTP/1.1\r\nHost: localhost:9092\r\n\r\n")
 @example(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40))  # the start of a TLS handshake
@@ -90,7 +91,7 @@ def test_any_frame_has_a_header_or_is_refused(frame: bytes) -> None:
     assert 10 <= header.body_offset <= len(frame)
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=by_day(250, by_night=8_000), deadline=None)
 @given(api_and_version=APIS_AND_VERSIONS, body=st.binary(max_size=80) | LIKELY_BYTES)
 def test_any_body_is_decoded_or_refused(api_and_version: tuple[ApiKey, int], body: bytes) -> None:
     decode_or_refuse(*api_and_version, body)
@@ -103,7 +104,9 @@ def valid_bodies(draw: st.DrawFn) -> tuple[ApiKey, int, bytes]:
     return api_key, version, body
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=by_day(100, by_night=2_500), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(valid=valid_bodies(), data=st.data())
 def test_a_damaged_body_is_decoded_or_refused(valid: tuple[ApiKey, int, bytes], data: st.DataObject) -> None:
     api_key, version, body = valid
@@ -114,7 +117,9 @@ def test_a_damaged_body_is_decoded_or_refused(valid: tuple[ApiKey, int, bytes], 
     decode_or_refuse(api_key, version, body)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=by_day(60, by_night=1_500), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(valid=valid_bodies())
 def test_a_body_cut_anywhere_is_refused(valid: tuple[ApiKey, int, bytes]) -> None:
     api_key, version, body = valid
@@ -127,7 +132,9 @@ def test_a_body_cut_anywhere_is_refused(valid: tuple[ApiKey, int, bytes]) -> Non
         raise AssertionError(f"the first {end} bytes of {body!r} were decoded as {message!r}")
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=by_day(50, by_night=1_000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(valid=valid_bodies(), extra=st.binary(min_size=1, max_size=3))
 def test_bytes_after_a_body_change_nothing(valid: tuple[ApiKey, int, bytes], extra: bytes) -> None:
     """Kafka passes over them, and librdkafka sends some."""
@@ -164,7 +171,7 @@ def small_elements(piece: bytes, repeats: int) -> bytes:
     return piece * repeats
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=by_day(60, by_night=1_500), deadline=None)
 @given(
     api_and_version=APIS_AND_VERSIONS,
     start=LIKELY_BYTES,

@@ -23,6 +23,7 @@ from kafscale.protocol.message_classes import RESPONSE_CLASSES
 from kafscale.protocol.messages import decode_request, encode_response
 from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS, MalformedRequestError, uvarint
 from tests.protocol import oracle
+from tests.support.nightly import by_day
 
 SERVED: dict[ApiKey, tuple[int, int]] = {
     ApiKey.LIST_OFFSETS: (0, 7),
@@ -91,7 +92,9 @@ NAMES = [f"{key.api_name}-v{version}" for key, version in COLD_VERSIONS]
 SYNC_GROUP_START = b"\x00\x01g\x00\x00\x00\x01\x00\x01m" + b"\x00\x00\x00\x01\x00\x01m"
 """Group, generation, member, and one assignment up to its bytes."""
 
-few_examples = settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+few_examples = settings(
+    max_examples=by_day(4, by_night=60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 def test_oracle_covers_every_version_not_tested_by_bytes() -> None:

@@ -25,6 +25,7 @@ from kafscale.transactions.events import End, Expire, MarkersGone, MarkersStored
 from kafscale.transactions.record_driver import RecordDriver, StoredRecord
 from kafscale.transactions.shard_owner import ShardOwner
 from tests.sim.unreliable import Network, UnreliableMetadata
+from tests.support.nightly import by_day
 from tests.support.virtual_time import run_virtually
 from tests.transactions.stores import CountedIds, driver_over, marker_keys, put_record, read_record
 from tests.transactions.values import EMPTY, NOW, ONGOING, ORDERS_ID, PRODUCER, add, end, init
@@ -230,7 +231,7 @@ async def _contend(seed: int) -> None:
         assert await marker_keys(store) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_day(30, by_night=600), deadline=None)
 @given(st.integers(0, 2**32 - 1))
 def test_whatever_the_network_does_each_change_happens_once(seed: int) -> None:
     run_virtually(_contend(seed))
