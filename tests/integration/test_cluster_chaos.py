@@ -87,11 +87,15 @@ def running_etcd(folder: Path, members: int) -> Iterator[tuple[Sequence[str], Et
 
 @contextlib.contextmanager
 def chaos_run(
-    folder: Path, name: str, etcd_members: int = 1, security: ClusterSecurity | None = None
+    folder: Path,
+    name: str,
+    etcd_members: int = 1,
+    security: ClusterSecurity | None = None,
+    **settings: object,
 ) -> Iterator[tuple[ChaosRun, S3Server]]:
     """Three brokers in three zones, S3 behind the proxy, etcd; nothing is left of it at the end.
 
-    `security`: of brokers and clients; without it everything is open.
+    `security`: of brokers and clients; without it everything is open. `settings`: further ones of the brokers.
     """
     print(f"KAFSCALE_TEST_SEED={SEED} KAFSCALE_TEST_CLUSTER_SECONDS={SECONDS:g}")
     generator = random.Random(f"{SEED} {name}")
@@ -103,7 +107,9 @@ def chaos_run(
         stores = ClusterStores.of(endpoints, s3, s3_endpoint=proxy.url)
         racks = {broker_id: {"rack": zone} for broker_id, zone in ZONES.items()}
         secured = {} if security is None else {"make_broker": security.make_broker}
-        with running_cluster(folder, stores, of_broker=racks, **SETTINGS, **secured) as cluster:
+        with running_cluster(
+            folder, stores, of_broker=racks, **{**SETTINGS, **settings}, **secured
+        ) as cluster:
             if security is not None:
                 security.allow(TOPIC, [GROUP, UNUSED_GROUP])
                 cluster.clients = security.clients()

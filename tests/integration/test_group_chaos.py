@@ -7,6 +7,7 @@ repeats a run's actions; KAFSCALE_TEST_PEER=kafka runs the same on Apache Kafka,
 import os
 import random
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,11 +60,12 @@ def run_group(broker: Any, chaos: Chaos, scenario: Scenario, seconds: float) -> 
     """Produce, trouble the group, let it work off what is left, and let all leave."""
     places: list[Place] = [(scenario.topic, partition) for partition in range(PARTITIONS)]
     ledger = Ledger()
+    connect = partial(wire.connect, broker)
     beginning: dict[str, list[Event]] = {}
     if not MUST_BEGIN_COMMITTED.isdisjoint(scenario.clients):
-        beginning["beginning"] = commit_beginning(broker, scenario.group, scenario.topic, PARTITIONS)
+        beginning["beginning"] = commit_beginning(connect, scenario.group, scenario.topic, PARTITIONS)
     load = IdempotentLoad("load", broker, places, ledger, pause_s=PAUSE_S)
-    observer = Observer(broker, scenario.group, scenario.topic, PARTITIONS)
+    observer = Observer(connect, scenario.group, scenario.topic, PARTITIONS)
     load.start()
     observer.start()
     try:
@@ -151,7 +153,7 @@ class StopsOne(Chaos):
     def run(self, seconds: float) -> None:
         """Until it is back and has worked for that long, by its clock."""
         self._act("pause")
-        ((_, member),) = self._paused
+        ((_, _, member),) = self._paused
         wait_until(self._is_back, f"{member.name} goes on")
         back_s = time.monotonic()
         wait_until(lambda: self._works_at(member, back_s + seconds), f"{member.name} works")

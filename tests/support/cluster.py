@@ -13,6 +13,7 @@ from kafka.protocol.admin import CreateTopicsResponse
 
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
+from tests.support.group_apis import find_coordinator
 from tests.support.ledger import Place, Record, Sent
 from tests.support.s3_server import ACCESS_KEY, REGION, SECRET_KEY, S3Server
 from tests.support.topics import CREATE_TOPICS_VERSION, create_topics_request, describe_topic
@@ -256,6 +257,16 @@ class Cluster:
     def _leads(self, broker_id: int, place: Place) -> bool:
         with wire.connect(self.brokers[broker_id], CALL_TIMEOUT_S) as connection:
             return bool(wire.list_offset(connection, *place, wire.LATEST).error_code == 0)
+
+    @contextlib.contextmanager
+    def connected_to_coordinator(self, group: str) -> Iterator[wire.Wire]:
+        """A connection to a group's coordinator. Raises one of `AWAY` while there is none."""
+        with wire.connect(self.any_live(), CALL_TIMEOUT_S) as connection:
+            found = find_coordinator(connection, [group])[group]
+        if found.error_code != 0 or found.node_id not in self.brokers:
+            raise ConnectionError(f"{group} has no coordinator: error {found.error_code}")
+        with wire.connect(self.brokers[found.node_id], CALL_TIMEOUT_S) as connection:
+            yield connection
 
     def read_all(self, place: Place, asked: int | None = None) -> list[Record]:
         """Every record of a partition, from its leader or from the given broker."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.compat.tools import java_missing
 from tests.support import wire
 from tests.support.cluster import Cluster
-from tests.support.cluster_load import ClusterLoad, DirectLoad, JavaLoad, RetryingLoad
+from tests.support.cluster_load import PAUSE_S, ClusterLoad, DirectLoad, JavaLoad, RetryingLoad
 from tests.support.cluster_readers import ClientReader, GroupReader, OneBrokerReader, Reader
 from tests.support.history import History
 from tests.support.history_checker import Report, examine
@@ -92,11 +92,18 @@ class ChaosRun:
             java_load.start()
         self.all_progress()
 
-    def start_producer(self) -> None:
-        """Create the topic, and start one idempotent producer alone, for other clients to work on its records."""
+    def start_producer(self, pauses_s: Mapping[str, float] | None = None) -> None:
+        """Create the topic, and start one idempotent producer alone, for other clients to work on its records.
+
+        `pauses_s`: instead of the one, producers of these names with these pauses.
+        """
         self.cluster.create_topic(TOPIC, PARTITIONS)
-        self._loads = [ClusterLoad("idempotent", self.cluster, PLACES, self.history)]
-        self._loads[0].start()
+        self._loads = [
+            ClusterLoad(name, self.cluster, PLACES, self.history, pause_s)
+            for name, pause_s in (pauses_s or {"idempotent": PAUSE_S}).items()
+        ]
+        for load in self._loads:
+            load.start()
         self.all_progress()
 
     def run(self, troubles: Sequence[Trouble], seconds: float) -> dict[str, int]:

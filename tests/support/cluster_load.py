@@ -35,14 +35,20 @@ class ClusterLoad(IdempotentLoad):
     """librdkafka with idempotence, on any broker of the cluster; an error that it reports is a failure."""
 
     def __init__(
-        self, name: str, cluster: Cluster, places: list[Place], history: History, **config: object
+        self,
+        name: str,
+        cluster: Cluster,
+        places: list[Place],
+        history: History,
+        pause_s: float = PAUSE_S,
+        **config: object,
     ) -> None:
         super().__init__(
             name,
             cluster,
             places,
             history,
-            pause_s=PAUSE_S,
+            pause_s=pause_s,
             **{**IMPATIENT, **cluster.clients.writer, **config},
         )
         history.promise(name, Promise.IDEMPOTENT)

@@ -10,22 +10,24 @@ It asks only about what is committed nowhere, or out of range.
 """
 
 import time
-from typing import Any
 
-from tests.support import wire
 from tests.support.group_apis import commit
 from tests.support.group_journal import Committed, Committing, Event
 from tests.support.group_member_work import CONSUMER_PROTOCOL
+from tests.support.group_observer import Connect
 from tests.support.group_wire import await_coordinator
 
 MUST_BEGIN_COMMITTED = frozenset({"librdkafka", CONSUMER_PROTOCOL})
 """The clients with that defect."""
 
 
-def commit_beginning(broker: Any, group: str, topic: str, partitions: int) -> list[Event]:
-    """Commit 0 for every partition of a new topic, to a group without members; returns its journal."""
+def commit_beginning(connect: Connect, group: str, topic: str, partitions: int) -> list[Event]:
+    """Commit 0 for every partition of a new topic, to a group without members; returns its journal.
+
+    `connect`: to the group's coordinator.
+    """
     offsets = dict.fromkeys(range(partitions), 0)
-    with wire.connect(broker) as connection:
+    with connect() as connection:
         await_coordinator(connection, group)
         began_s = time.monotonic()
         codes = commit(connection, group, {(topic, partition): 0 for partition in offsets})

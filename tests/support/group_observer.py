@@ -2,7 +2,8 @@
 
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from kafka.protocol.consumer import OffsetFetchResponse
 
@@ -17,13 +18,18 @@ RECONNECT_SECONDS = 0.02
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR: errors of a coordinator at its start
 RETRIABLE_CODES = (14, 15, 16)
 
+Connect = Callable[[], AbstractContextManager[wire.Wire]]
+
 
 class Observer:
-    """A thread with a connection of its own. `observations` grow until `stop`."""
+    """A thread with a connection of its own. `observations` grow until `stop`.
 
-    def __init__(self, broker: Any, group: str, topic: str, partitions: int) -> None:
+    `connect`: to the group's coordinator; again after an error. Raises `OSError` while there is none.
+    """
+
+    def __init__(self, connect: Connect, group: str, topic: str, partitions: int) -> None:
         self.observations: list[Observation] = []
-        self._broker = broker
+        self._connect = connect
         self._group = group
         self._pairs = [(topic, partition) for partition in range(partitions)]
         self._failures: list[str] = []
@@ -52,9 +58,8 @@ class Observer:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                with wire.connect(self._broker) as connection:
-                    while not self._stopping.is_set():
-                        self._look(connection)
+                with self._connect() as connection:
+                    while not self._stopping.is_set() and self._look(connection):
                         self._stopping.wait(PAUSE_SECONDS)
             except (OSError, wire.ConnectionEndedError):
                 self._stopping.wait(RECONNECT_SECONDS)
@@ -62,7 +67,8 @@ class Observer:
                 self._failures.append(repr(error))
                 return
 
-    def _look(self, connection: wire.Wire) -> None:
+    def _look(self, connection: wire.Wire) -> bool:
+        """True if the coordinator has answered."""
         began_s = time.monotonic()
         request = fetch_offsets_request({self._group: self._pairs}, OFFSET_FETCH_VERSION)
         reply = connection.call(request, OffsetFetchResponse, OFFSET_FETCH_VERSION)
@@ -74,3 +80,6 @@ class Observer:
             self.observations.append(Observation(began_s=began_s, ended_s=time.monotonic(), offsets=offsets))
         elif not codes <= set(RETRIABLE_CODES):
             self._failures.append(f"OffsetFetch of {self._group}: error codes {codes}")
+        if codes:
+            self._stopping.wait(RECONNECT_SECONDS)
+        return not codes

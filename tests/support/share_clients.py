@@ -45,7 +45,8 @@ class ShareClient(ServerProcess):
     """A member. Leaves its group at the end of its `with` block.
 
     `mode`: explicit, or implicit acknowledgement. `hold`: it acknowledges nothing of what it polls first, and polls
-    no more. `count`: records in one poll at most.
+    no more. `count`: records in one poll at most. `work_ms`: how long it has records before it acknowledges them
+    (not franz-go).
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class ShareClient(ServerProcess):
         mode: str = "explicit",
         hold: bool = False,
         count: int = 100,
+        work_ms: int = 0,
     ) -> None:
         super().__init__(f"share-{client}-{next(_numbers)}", folder)
         self._client = client
@@ -66,10 +68,16 @@ class ShareClient(ServerProcess):
             f"-bootstrap={broker.bootstrap}", f"-group={group}", f"-topics={topic}", f"-mode={mode}",
             f"-hold={str(hold).lower()}", f"-count={count}",
         ]  # fmt: skip
+        if work_ms:
+            self._flags.append(f"-work={work_ms}")
 
-    def __enter__(self) -> "ShareClient":
+    def start(self) -> None:
+        """Start it without waiting."""
         environment = clean_environment() | {"PYTHONPATH": os.pathsep.join(sys.path)}
         self.launch([*COMMANDS[self._client](), *self._flags], environment)
+
+    def __enter__(self) -> "ShareClient":
+        self.start()
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -22,7 +22,9 @@ def main() -> None:
     options = dict(argument.split("=", 1) for argument in sys.argv[1:])
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stopping.set())
+    _say(event="started")
     is_explicit, holds = options["-mode"] == "explicit", options["-hold"] == "true"
+    work_sec = int(options.get("-work", "0")) / 1000
     consumer = ShareConsumer(
         {
             "bootstrap.servers": options["-bootstrap"],
@@ -38,8 +40,12 @@ def main() -> None:
     consumer.subscribe(options["-topics"].split(","))
     while not stopping.is_set():
         messages = list(consumer.poll(POLL_SECONDS))
-        for message in messages:
-            _handle(consumer, message, is_explicit and not holds)
+        received = [message for message in messages if _received(message)]
+        if received and is_explicit and not holds:
+            stopping.wait(work_sec)
+            _say(event="telling", at=time.monotonic_ns())
+            for message in received:
+                consumer.acknowledge(message, _wish(message))
         if messages and holds:
             _say(event="holding")
             stopping.wait()
@@ -51,28 +57,28 @@ def main() -> None:
     _say(event="ended")
 
 
-def _handle(consumer: ShareConsumer, message: Message, is_explicit: bool) -> None:
+def _received(message: Message) -> bool:
+    """True if it is a record."""
     if message.error() is not None:
         _say(event="error", message=str(message.error()))
-        return
+        return False
     value: Any = message.value()
-    deliveries: Any = message.delivery_count()
     _say(
         event="record",
         topic=message.topic(),
         partition=message.partition(),
         offset=message.offset(),
         value=value.decode(),
-        deliveries=deliveries,
+        deliveries=message.delivery_count(),
         at=time.monotonic_ns(),
     )
-    if is_explicit:
-        consumer.acknowledge(message, _wish(value.decode(), deliveries))
+    return True
 
 
-def _wish(value: str, deliveries: int) -> AcknowledgeType:
-    word = value.split("-")[0]
-    if word == "poison" or (word == "again" and deliveries == 1):
+def _wish(message: Message) -> AcknowledgeType:
+    value: Any = message.value()
+    word = value.decode().split("-")[0]
+    if word == "poison" or (word == "again" and message.delivery_count() == 1):
         return AcknowledgeType.RELEASE
     return AcknowledgeType.REJECT if word == "bad" else AcknowledgeType.ACCEPT
 

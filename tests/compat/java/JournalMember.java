@@ -50,9 +50,14 @@ public class JournalMember implements ConsumerRebalanceListener {
         config.put("bootstrap.servers", options.get("--bootstrap"));
         config.put("group.id", options.get("--group"));
         config.put("client.id", options.get("--name"));
-        config.put("partition.assignment.strategy", ASSIGNORS.get(options.get("--assignor")));
-        config.put("session.timeout.ms", Integer.toString(sessionTimeoutMs));
-        config.put("heartbeat.interval.ms", Integer.toString(sessionTimeoutMs / 5));
+        config.put("group.protocol", options.get("--protocol"));
+        if (options.get("--protocol").equals("consumer")) { // then the broker decides of the others
+            config.put("group.remote.assignor", options.get("--assignor"));
+        } else {
+            config.put("partition.assignment.strategy", ASSIGNORS.get(options.get("--assignor")));
+            config.put("session.timeout.ms", Integer.toString(sessionTimeoutMs));
+            config.put("heartbeat.interval.ms", Integer.toString(sessionTimeoutMs / 5));
+        }
         config.put("max.poll.interval.ms", options.get("--max-poll-interval-ms"));
         config.put("max.poll.records", Integer.toString(RECORDS_PER_COMMIT));
         config.put("fetch.max.wait.ms", "100");

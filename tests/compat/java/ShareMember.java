@@ -28,12 +28,14 @@ public class ShareMember {
     private final KafkaShareConsumer<String, String> consumer;
     private final boolean isExplicit;
     private final boolean holds;
+    private final long workMillis;
     private final Set<String> renewed = new HashSet<>();
 
     ShareMember(Map<String, String> options) {
         Properties config = new Properties();
         isExplicit = options.get("-mode").equals("explicit");
         holds = options.get("-hold").equals("true");
+        workMillis = Long.parseLong(options.getOrDefault("-work", "0"));
         config.put("bootstrap.servers", options.get("-bootstrap"));
         config.put("group.id", options.get("-group"));
         config.put("share.acknowledgement.mode", options.get("-mode"));
@@ -49,22 +51,24 @@ public class ShareMember {
 
     void run() throws InterruptedException {
         while (!stopping) {
-            int count = 0;
+            List<ConsumerRecord<String, String>> received = new ArrayList<>();
             for (ConsumerRecord<String, String> record : consumer.poll(POLL)) {
-                count++;
+                received.add(record);
                 say("{\"event\": \"record\", \"topic\": \"%s\", \"partition\": %d, \"offset\": %d, \"value\": \"%s\", "
                     + "\"deliveries\": %d, \"at\": %d}", record.topic(), record.partition(), record.offset(),
                     record.value(), record.deliveryCount().orElse((short) 0), System.nanoTime());
-                if (isExplicit && !holds) {
-                    consumer.acknowledge(record, wish(record));
-                }
             }
-            if (count > 0 && holds) {
+            if (!received.isEmpty() && holds) {
                 say("{\"event\": \"holding\"}");
                 while (!stopping) {
                     Thread.sleep(POLL.toMillis());
                 }
-            } else if (count > 0 && isExplicit) {
+            } else if (!received.isEmpty() && isExplicit) {
+                Thread.sleep(workMillis);
+                say("{\"event\": \"telling\", \"at\": %d}", System.nanoTime());
+                for (ConsumerRecord<String, String> record : received) {
+                    consumer.acknowledge(record, wish(record));
+                }
                 Map<TopicIdPartition, Optional<KafkaException>> results = consumer.commitSync();
                 results.values().forEach(error -> error.ifPresent(ShareMember::failed));
             }
@@ -119,6 +123,7 @@ public class ShareMember {
                 Thread.currentThread().interrupt();
             }
         }));
+        say("{\"event\": \"started\"}");
         try {
             new ShareMember(options).run();
         } finally {

@@ -1,0 +1,222 @@
+"""Judges what the members of a share group received and said; made to find records that were lost or came again.
+
+Times are of the machine's one monotonic clock. A record is told *for sure* if the answer came so soon after the
+delivery that no lock can have ended between: an acknowledgement of a record that others have finished meanwhile is
+answered without an error, in Kafka, too.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tests.support.ledger import Record
+
+ROUNDS_BUFFERED = 8
+"""Polls from which a client may give records that it received before the first of them: one fetch of each broker."""
+UNSEEN_DELIVERIES = 2
+"""Deliveries that no member may have seen of a record whose deliveries are used up: it was killed too soon."""
+NOT_OURS = ("INVALID_RECORD_STATE", "InvalidRecordState")
+"""The answer for a record that its member does not have any more, as librdkafka and Java name it."""
+
+
+class Word(StrEnum):
+    """How a member ends its work on a record."""
+
+    ACCEPT = "accept"
+    RELEASE = "release"
+    REJECT = "reject"
+
+    @property
+    def is_final(self) -> bool:
+        """True if the record is finished with it."""
+        return self is not Word.RELEASE
+
+
+def wish(value: str, count: int) -> Word:
+    """The word that each member has for this record at this delivery (`tests/support/share_clients.py`)."""
+    kind = value.split("-")[0]
+    if kind == "poison" or (kind == "again" and count == 1):
+        return Word.RELEASE
+    return Word.REJECT if kind == "bad" else Word.ACCEPT
+
+
+@dataclass(slots=True, kw_only=True)
+class Delivery:
+    """A record in a member's hands. `round`: the member's poll that it came from, from 0.
+
+    `told_s`: just before the client was given the word for it. `error`: of the answer; empty if it was durable.
+    """
+
+    member: str
+    round: int
+    partition: int
+    offset: int
+    value: str
+    count: int
+    at_s: float
+    told_s: float | None = None
+    answered_s: float | None = None
+    error: str = ""
+
+    @property
+    def word(self) -> Word:
+        """The member's word."""
+        return wish(self.value, self.count)
+
+    @property
+    def is_durable(self) -> bool:
+        """True if the word was answered without an error."""
+        return self.answered_s is not None and not self.error
+
+    def __str__(self) -> str:
+        end = (
+            "not answered"
+            if self.answered_s is None
+            else f"{self.error or 'answered'} at {self.answered_s:.3f}"
+        )
+        return f"{self.member} {self.partition}:{self.offset} delivery {self.count} at {self.at_s:.3f}, {end}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareEvidence:
+    """`log`: the records of each partition at the end. `pauses`: when members were stopped, as begin and end.
+
+    `limit`: the most deliveries of a record. `lock_s`: the lock's duration. `late`: deliveries after everything was
+    finished, of records in `log`.
+    """
+
+    deliveries: Sequence[Delivery]
+    log: Mapping[int, Sequence[Record]]
+    pauses: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    limit: int
+    lock_s: float
+    late: Sequence[Delivery] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShareReport:
+    """`ends`: how many records ended how. `problems`: one line for each."""
+
+    ends: Mapping[str, int]
+    problems: Sequence[str]
+
+    def check(self) -> None:
+        """Raises AssertionError if there are problems."""
+        assert not self.problems, f"{len(self.problems)} problems:\n" + "\n".join(self.problems[:10])
+
+
+def examine(evidence: ShareEvidence) -> ShareReport:
+    """Look for every kind of problem."""
+    by_record: dict[tuple[int, int], list[Delivery]] = defaultdict(list)
+    for one in evidence.deliveries:
+        by_record[one.partition, one.offset].append(one)
+    rounds = _Rounds(evidence)
+    problems = [*_foreign(evidence, by_record)]
+    for deliveries in by_record.values():
+        problems += _too_many(evidence, deliveries)
+        problems += _came_again(rounds, deliveries)
+        problems += _shrunk(rounds, deliveries)
+    ends: Counter[str] = Counter()
+    for partition, records in evidence.log.items():
+        for offset, value in records:
+            end = _end(by_record.get((partition, offset), []), evidence.limit)
+            ends[end or "lost"] += 1
+            if end is None:
+                told = "; ".join(map(str, by_record.get((partition, offset), []))) or "delivered to no member"
+                problems.append(f"{partition}:{offset} {value!r} is not finished by any word: {told}")
+    problems += [f"delivered after the group had finished all: {one}" for one in evidence.late]
+    return ShareReport(dict(ends), problems)
+
+
+class _Rounds:
+    """When members polled, to know how old a delivery may be."""
+
+    def __init__(self, evidence: ShareEvidence) -> None:
+        self._began_s: dict[str, dict[int, float]] = defaultdict(dict)
+        for one in evidence.deliveries:
+            begun = self._began_s[one.member]
+            begun[one.round] = min(one.at_s, begun.get(one.round, one.at_s))
+        self._pauses = evidence.pauses
+        self._lock_s = evidence.lock_s
+
+    def received_after_s(self, one: Delivery) -> float:
+        """A time before which the member did not have the record."""
+        return self._began_s[one.member].get(one.round - ROUNDS_BUFFERED, float("-inf"))
+
+    def is_sure(self, one: Delivery) -> bool:
+        """True if the record cannot have been another's when the word was answered."""
+        if not one.is_durable or one.answered_s is None:
+            return False
+        begin_s = self._began_s[one.member].get(max(one.round - ROUNDS_BUFFERED, 0), one.at_s)
+        paused = any(
+            begin < one.answered_s and end > begin_s for begin, end in self._pauses.get(one.member, ())
+        )
+        return not paused and one.answered_s - begin_s < 0.8 * self._lock_s
+
+
+def _foreign(
+    evidence: ShareEvidence, by_record: Mapping[tuple[int, int], Sequence[Delivery]]
+) -> Iterable[str]:
+    """What was delivered is in the log, as it was delivered."""
+    log = {
+        (partition, offset): value for partition, records in evidence.log.items() for offset, value in records
+    }
+    for place, deliveries in by_record.items():
+        for one in deliveries:
+            if log.get(place) != one.value.encode():
+                yield f"not what the log has, {log.get(place)!r}: {one.value!r}, {one}"
+
+
+def _too_many(evidence: ShareEvidence, deliveries: Sequence[Delivery]) -> Iterable[str]:
+    for one in deliveries:
+        if not 1 <= one.count <= evidence.limit:
+            yield f"the limit is {evidence.limit} deliveries: {one}"
+
+
+def _came_again(rounds: _Rounds, deliveries: Sequence[Delivery]) -> Iterable[str]:
+    """A record that was finished for sure is not delivered any more."""
+    for sure in deliveries:
+        if not (sure.word.is_final and rounds.is_sure(sure)):
+            continue
+        assert sure.answered_s is not None
+        for other in deliveries:
+            if other is sure:
+                continue
+            if other.count > sure.count:
+                yield f"finished by {sure}; but a later delivery: {other}"
+            elif rounds.received_after_s(other) > sure.answered_s:
+                yield f"finished by {sure}; but delivered afterwards: {other}"
+            elif other.word.is_final and rounds.is_sure(other) and (other.answered_s or 0) > sure.answered_s:
+                yield f"finished by {sure}; and again by {other}"
+
+
+def _shrunk(rounds: _Rounds, deliveries: Sequence[Delivery]) -> Iterable[str]:
+    """Whoever receives a record that was released for sure receives it with a higher count."""
+    for sure in deliveries:
+        if sure.word.is_final or not rounds.is_sure(sure):
+            continue
+        assert sure.answered_s is not None
+        for other in deliveries:
+            later = rounds.is_sure(other) and (other.told_s or 0) > sure.answered_s
+            if other is sure or not (later or rounds.received_after_s(other) > sure.answered_s):
+                continue
+            if other.count <= sure.count:
+                yield f"released by {sure}; and afterwards not one delivery more: {other}"
+
+
+def _end(deliveries: Sequence[Delivery], limit: int) -> str | None:
+    """How the record has ended; None if nothing explains that it is finished."""
+    durable = {one.word for one in deliveries if one.is_durable and one.word.is_final}
+    if durable:
+        return "accepted" if Word.ACCEPT in durable else "rejected"
+    highest = max((one.count for one in deliveries), default=0)
+    if highest >= limit:
+        return "deliveries used up"
+    if any(one.word.is_final and one.told_s is not None and not _is_refused(one) for one in deliveries):
+        return "told, not answered"
+    return "deliveries used up, the last unseen" if highest >= limit - UNSEEN_DELIVERIES else None
+
+
+def _is_refused(one: Delivery) -> bool:
+    return any(name in one.error for name in NOT_OURS)
