@@ -204,6 +204,8 @@ class LedSharePartition:
                 version = self.machine.version
                 await self._writer.write(self.machine.durable_state())
                 self._stored_version = version
+                if self.machine.stored(version):
+                    self.notify()
                 while self._awaited and self._awaited[0].version <= version:
                     done = self._awaited.popleft().done
                     if not done.done():

@@ -2,7 +2,8 @@
 
 Two brokers share a partition; each believes that it leads until it is fenced or hears otherwise. What must hold:
 what was answered as accepted or rejected is not given again by a leader that can still write; a record is finished
-only by a member's word, or after all its deliveries; in the end every record is finished.
+only by a member's word, or after all its deliveries; a leader's delivery counts are no lower than those before; in
+the end every record is finished.
 """
 
 import asyncio
@@ -159,6 +160,7 @@ class LeadersWalk:
         for one in acquired:
             for offset in range(one.first, one.last + 1):
                 self.given[offset] += 1
+                self._count(offset, one.delivery_count, is_leader=epoch == self.elections)
         await asyncio.sleep(self.random.choice((0, 0.1, 1.0, LOCK_MS / 1000 + 0.5)))
         match self.random.randrange(8):
             case 0:
@@ -167,6 +169,13 @@ class LeadersWalk:
                 await led.release(name)
             case _:
                 await self._say(led, name, epoch, offsets, known)
+
+    def _count(self, offset: int, count: int, *, is_leader: bool) -> None:
+        """Leaders that were replaced may give records that they have not given before."""
+        most = max(self.counts[offset], default=0)
+        if is_leader and count < most:
+            self.problems.append(f"{offset} had delivery {most}, and then delivery {count}")
+        self.counts[offset].append(count)
 
     async def _say(
         self, led: LedSharePartition, name: str, epoch: int, offsets: list[int], known: dict[int, int]

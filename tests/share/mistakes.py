@@ -98,6 +98,10 @@ def acquired_records_are_stored_as_finished(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SharePartition, "durable_state", durable_state)
 
 
+def records_are_given_again_before_that_is_stored(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SharePartition, "may_give", lambda _, run: run.state is RecordState.AVAILABLE)
+
+
 def a_new_leader_archives_what_had_its_last_delivery(patch: pytest.MonkeyPatch) -> None:
     def of(cls: type[SharePartition], state: DurableState, limits: ShareLimits) -> SharePartition:
         runs = tuple(
@@ -119,6 +123,7 @@ MACHINE_MISTAKES: Final = (
     other_members_may_acknowledge,
     finished_records_are_not_stored,
     acquired_records_are_stored_as_finished,
+    records_are_given_again_before_that_is_stored,
     a_new_leader_archives_what_had_its_last_delivery,
 )
 
@@ -156,6 +161,7 @@ LEADER_MISTAKES: Final = (
     finished_records_are_not_stored,
     acquired_records_are_stored_as_finished,
     one_delivery_too_few,
+    records_are_given_again_before_that_is_stored,
     an_answer_does_not_wait_for_the_store,
     what_is_finished_already_is_answered_at_once,
     a_leader_that_was_fenced_goes_on,

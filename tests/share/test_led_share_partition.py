@@ -132,9 +132,27 @@ async def test_released_records_are_announced(opened: Callable[..., Setting]) ->
     at.led.listen(forgotten)
     at.led.forget(forgotten)
     await at.led.release("a")
-    assert (waiter.notices, forgotten.notices) == (1, 0)
+    assert waiter.notices > 0
+    assert forgotten.notices == 0
     await at.led.release("a")
     assert len(at.writer.written) == 1, "nothing was left to release"
+    at.led.stop()
+
+
+async def test_count_does_not_shrink_if_a_release_is_not_stored(opened: Callable[..., Setting]) -> None:
+    """Another member had delivery 2 while the store was away; after the fail-over a third one had it, too."""
+    at, waiter = opened(), Waiter()
+    at.take("a")
+    at.led.listen(waiter)
+    release = asyncio.create_task(at.led.release("a"))
+    await until(lambda: len(at.writer.begun) == 1, "a write")
+    assert at.take("b") == [Acquired(10, 19, 1)], "new records are given, those that came back are not yet"
+    assert at.take("b") == []
+    before = waiter.notices
+    at.writer.allowed.release()
+    await release
+    assert waiter.notices > before
+    assert at.take("c") == [Acquired(0, 9, 2)]
     at.led.stop()
 
 

@@ -117,7 +117,7 @@ def _take(
     taken: list[Run] = []
     is_alone = False
     for run in runs.within(batch.first, min(batch.last, partition.end_offset - 1)):
-        if run.state is not RecordState.AVAILABLE or most <= 0:
+        if not partition.may_give(run) or most <= 0:
             continue
         together = _together(run, limits)
         is_alone = together is not None

@@ -26,6 +26,7 @@ class Run(NamedTuple):
     """Records from `first` to `last`, both inclusive. A tuple, because very many are made.
 
     `delivery_count`: how often they were acquired. `member_id` and `locked_until_ms`: of acquired ones.
+    `available_from`: of available ones, the version that must be durable before they are given again.
     """
 
     first: int
@@ -34,6 +35,7 @@ class Run(NamedTuple):
     delivery_count: int = 0
     member_id: str = ""
     locked_until_ms: int = 0
+    available_from: int = 0
 
     @property
     def records(self) -> int:

@@ -8,7 +8,9 @@ The machine has no clock and no store. Each change that must outlive the leader 
 leader that was replaced throws its memory away, and with it only what no member was answered.
 
 An acquisition changes nothing durable. What is written for a record that is acquired is Available, with its
-deliveries: after a fail-over it is delivered again, and its count does not shrink.
+deliveries: after a fail-over it is delivered again. A record that was given back is given to a member again once its
+delivery is durable, which is said by `stored`. So its count never shrinks: the next leader knows of all deliveries
+but the last one.
 """
 
 from dataclasses import dataclass, field
@@ -36,11 +38,16 @@ class DurableState:
 
 @dataclass(slots=True)
 class SharePartition:
-    """`version`: of what must be durable. `counts`: of the group, which other partitions may add to."""
+    """`version`: of what must be durable. `counts`: of the group, which other partitions may add to.
+
+    `durable_version`: of what is. `given_back_version`: when records were given back last.
+    """
 
     limits: ShareLimits
     runs: Runs
     version: int = 0
+    durable_version: int = 0
+    given_back_version: int = 0
     counts: ShareCounts = field(default_factory=ShareCounts)
 
     @classmethod
@@ -80,7 +87,11 @@ class SharePartition:
 
     def next_fetch_offset(self) -> int:
         """Where to read what can be acquired next."""
-        return next((run.first for run in self.runs if run.state is RecordState.AVAILABLE), self.end_offset)
+        return next((run.first for run in self.runs if self.may_give(run)), self.end_offset)
+
+    def may_give(self, run: Run) -> bool:
+        """True if a member may have these records now."""
+        return run.state is RecordState.AVAILABLE and run.available_from <= self.durable_version
 
     def can_acquire(self) -> bool:
         """False if the members must finish some records first."""
@@ -90,10 +101,24 @@ class SharePartition:
         """The state to store for the present version."""
         stored: list[Run] = []
         for run in self.runs:
-            if run.state is RecordState.ACQUIRED:
+            if run.state is RecordState.ACQUIRED or run.available_from:
                 run = Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count)
             add(stored, run)
         return DurableState(self.start_offset, tuple(stored))
+
+    def stored(self, version: int) -> bool:
+        """The state of that version is durable. True if there are more records now that members may have."""
+        may_free = self.given_back_version > self.durable_version
+        self.durable_version = version
+        if not may_free:
+            return False
+        freed = [
+            Run(run.first, run.last, run.state, run.delivery_count)
+            for run in self.runs
+            if 0 < run.available_from <= version
+        ]
+        self.runs.replace(freed)
+        return bool(freed)
 
     def next_deadline_ms(self) -> int | None:
         """When the first lock ends."""
@@ -120,8 +145,18 @@ def advance(partition: SharePartition) -> None:
 
 
 def available_again(run: Run, partition: SharePartition) -> Run:
-    """The run, given back after a delivery that counts: to be delivered again, or archived."""
+    """The run, given back after a delivery that counts: to be delivered again, or archived.
+
+    The caller raises the version by one.
+    """
     if run.delivery_count >= partition.limits.max_deliveries:
         partition.counts.archived += run.records
         return Run(run.first, run.last, RecordState.ARCHIVED, run.delivery_count)
-    return Run(run.first, run.last, RecordState.AVAILABLE, run.delivery_count)
+    partition.given_back_version = partition.version + 1
+    return Run(
+        run.first,
+        run.last,
+        RecordState.AVAILABLE,
+        run.delivery_count,
+        available_from=partition.given_back_version,
+    )

@@ -75,6 +75,9 @@ class Walk:
         for offset, count in offsets:
             assert not self._is_gap(offset)
             assert model.give(offset, wanted.member_id, self.now_ms) == count
+            # The next leader knows of all deliveries but this one: the count does not shrink.
+            known = self.durable_model.records.get(offset)
+            assert count <= (known.count if known else 0) + 1
         model.advance()
         if mode is AcquireMode.RECORD_LIMIT:
             assert len(offsets) <= wanted.max_records
@@ -137,6 +140,7 @@ class Walk:
 
     def store(self) -> None:
         self.durable, self.durable_model = self.partition.durable_state(), self._copy()
+        self.partition.stored(self.partition.version)
 
     def follow(self) -> None:
         """Another leader goes on with what was stored; sometimes that is everything."""
@@ -191,6 +195,7 @@ class Walk:
         assert rows == model.rows()
         runs = list(partition.runs)
         assert not any(after.continues(before) for before, after in pairwise(runs))
+        assert all(len(run) > 0 for run in runs)
         assert not runs or runs[0].state not in FINAL_STATES
 
     def finish(self) -> None:
@@ -199,6 +204,7 @@ class Walk:
         for _ in range(2_000):
             self.now_ms += LOCK_MS
             end_locks(self.partition, self.now_ms)
+            self.partition.stored(self.partition.version)
             read_from = self.partition.next_fetch_offset()
             read = [one for one in self.batches if one.last >= read_from][:3]
             for one in acquire(self.partition, Wanted("z", 10, 10), read_from, read, self.now_ms):

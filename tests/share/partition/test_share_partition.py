@@ -25,6 +25,8 @@ def opened(start: int = 0, **limits: int) -> SharePartition:
 def take(
     partition: SharePartition, member: str = "a", most: int = 500, *, now_ms: int = 0, size: int = 500
 ) -> list[Acquired]:
+    """What the member receives once all that was said is durable."""
+    partition.stored(partition.version)
     offset = partition.next_fetch_offset()
     log = [batch for batch in LOG if batch.last >= offset]
     return acquire(partition, Wanted(member, most, size), offset, log, now_ms)
@@ -54,6 +56,19 @@ def test_the_number_of_records_is_met_by_whole_batches() -> None:
 def test_ranges_end_with_batches_at_the_batch_size() -> None:
     assert take(opened(), size=20) == [Acquired(0, 19, 1), Acquired(20, 29, 1)]
     assert take(opened(), size=5) == [Acquired(0, 9, 1), Acquired(10, 19, 1), Acquired(20, 29, 1)]
+
+
+def test_records_given_back_in_two_batches_stay_whole() -> None:
+    """A batch that begins within them left a run of no records, which could not be stored."""
+    partition = opened()
+    take(partition)
+    say(partition, 0, 4, RELEASE)
+    partition.stored(partition.version)
+    say(partition, 5, 29, RELEASE)
+    acquired = acquire(partition, Wanted("b", 500, 500), 0, LOG, 0)
+    assert acquired == [Acquired(0, 4, 2)]
+    runs = partition.durable_state().runs
+    assert [(run.first, run.last, run.delivery_count) for run in runs] == [(0, 4, 2), (5, 29, 1)]
 
 
 def test_a_record_limit_cuts_a_batch() -> None:
