@@ -206,6 +206,11 @@ def test_the_witness_accepts_what_a_group_may_do() -> None:
             id="not its partition any more",
         ),
         pytest.param(
+            with_third(assigned(5, 0, 0), processed(6, 0, 2), committed(11, {0: 2})),
+            r"third, partition 0, generation 0: its commits at \[11\] were accepted although second had",
+            id="an owner that was replaced",
+        ),
+        pytest.param(
             with_third(assigned(5, 9, 0), committed(13, {0: 4})),
             "third's commit of 4 was accepted after one of 6",
             id="an old commit accepted",

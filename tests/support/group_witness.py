@@ -57,6 +57,7 @@ class Period:
     partition: int
     generation: int
     began_s: float
+    ended_s: float = float("inf")
     offsets: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -79,6 +80,7 @@ def check(evidence: Evidence) -> None:
     check_everything_is_processed(evidence)
     check_periods(evidence)
     check_owners(evidence)
+    check_old_owners(evidence)
     check_commits_grow(evidence)
     check_observations(evidence)
     check_drained(evidence)
@@ -156,6 +158,46 @@ def check_owners(evidence: Evidence) -> None:
             )
 
 
+def check_old_owners(evidence: Evidence) -> None:
+    """Once a partition has another owner, of a later generation, no commit of the one before is accepted.
+
+    A member that was fenced works on until it hears of it, in Kafka, too; but what it says is not taken for the
+    owner's word. So two may process a partition at once, and only one of them owns it.
+    """
+    given = sorted(
+        (event.time_s, partition, event.generation, member)
+        for member, event in _events(evidence)
+        if isinstance(event, Assigned) and event.generation != NO_GENERATION
+        for partition in event.partitions
+    )
+    accepted = [one for one in _commits(evidence) if one.ended_s is not None]
+    for period in periods(evidence):
+        if period.generation == NO_GENERATION:
+            continue
+        others = [
+            one
+            for one in given
+            if one[0] > period.began_s
+            and one[1] == period.partition
+            and one[2] > period.generation
+            and one[3] != period.member
+        ]
+        own = [
+            one.began_s
+            for one in accepted
+            if one.member == period.member
+            and one.partition == period.partition
+            and period.began_s < one.began_s < period.ended_s
+        ]
+        for given_s, _, generation, other in others:
+            late = [began_s for began_s in own if began_s > given_s]
+            _require(
+                not late,
+                f"{period}: its commits at {late[:3]} were accepted although {other} had the partition "
+                f"from {given_s} on, in generation {generation}",
+            )
+
+
 def check_commits_grow(evidence: Evidence) -> None:
     """No commit is accepted that begins after a higher one was acknowledged."""
     accepted = [(one, one.ended_s) for one in _commits(evidence) if one.ended_s is not None]
@@ -224,6 +266,8 @@ def periods(evidence: Evidence) -> list[Period]:
         for event in events:
             if isinstance(event, Assigned):
                 for partition in event.partitions:
+                    if partition in current:
+                        current[partition].ended_s = event.time_s
                     current[partition] = Period(
                         member=member,
                         partition=partition,
@@ -233,7 +277,8 @@ def periods(evidence: Evidence) -> list[Period]:
                     found.append(current[partition])
             elif isinstance(event, Revoked):
                 for partition in event.partitions:
-                    current.pop(partition, None)
+                    if partition in current:
+                        current.pop(partition).ended_s = event.time_s
             elif isinstance(event, Processed):
                 _require(
                     event.partition in current,

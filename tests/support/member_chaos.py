@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
-PROGRESS_TIMEOUT_S = 25
+PROGRESS_TIMEOUT_S = PATIENCE_SEC
 
 
 class ChaosMember(Protocol):

@@ -1,8 +1,8 @@
 """Judges what the members of a share group received and said; made to find records that were lost or came again.
 
-Times are of the machine's one monotonic clock. A record is told *for sure* if the answer came so soon after the
-delivery that no lock can have ended between: an acknowledgement of a record that others have finished meanwhile is
-answered without an error, in Kafka, too.
+Times are of the machine's one monotonic clock. A word is given *for sure* if its member was at work all the time
+that a lock lasts, so that the record was not another's meanwhile: an acknowledgement of a record that others have
+finished is answered without an error, in Kafka, too.
 """
 
 from collections import Counter, defaultdict
@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from tests.support.ledger import Record
 
-ROUNDS_BUFFERED = 8
-"""Polls from which a client may give records that it received before the first of them: one fetch of each broker."""
+LONG_BREAK_S = 1.0
+"""Between two polls: what the client received before may have become another's."""
 UNSEEN_DELIVERIES = 2
 """Deliveries that no member may have seen of a record whose deliveries are used up: it was killed too soon."""
 NOT_OURS = ("INVALID_RECORD_STATE", "InvalidRecordState")
@@ -75,7 +75,10 @@ class Delivery:
             if self.answered_s is None
             else f"{self.error or 'answered'} at {self.answered_s:.3f}"
         )
-        return f"{self.member} {self.partition}:{self.offset} delivery {self.count} at {self.at_s:.3f}, {end}"
+        return (
+            f"{self.member} {self.partition}:{self.offset} delivery {self.count} at {self.at_s:.3f} "
+            f"(round {self.round}), {self.word}, {end}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,9 +117,14 @@ def examine(evidence: ShareEvidence) -> ShareReport:
     rounds = _Rounds(evidence)
     problems = [*_foreign(evidence, by_record)]
     for deliveries in by_record.values():
-        problems += _too_many(evidence, deliveries)
-        problems += _came_again(rounds, deliveries)
-        problems += _shrunk(rounds, deliveries)
+        found = [
+            *_too_many(evidence, deliveries),
+            *_came_again(rounds, deliveries),
+            *_shrunk(rounds, deliveries),
+        ]
+        if found:
+            all_of_it = "\n    ".join(map(str, sorted(deliveries, key=lambda one: one.at_s)))
+            problems += [*found, f"all of its deliveries:\n    {all_of_it}"]
     ends: Counter[str] = Counter()
     for partition, records in evidence.log.items():
         for offset, value in records:
@@ -130,29 +138,47 @@ def examine(evidence: ShareEvidence) -> ShareReport:
 
 
 class _Rounds:
-    """When members polled, to know how old a delivery may be."""
+    """When members polled, to know how old a delivery may be: clients give some of what they receive later."""
 
     def __init__(self, evidence: ShareEvidence) -> None:
-        self._began_s: dict[str, dict[int, float]] = defaultdict(dict)
-        for one in evidence.deliveries:
-            begun = self._began_s[one.member]
-            begun[one.round] = min(one.at_s, begun.get(one.round, one.at_s))
         self._pauses = evidence.pauses
         self._lock_s = evidence.lock_s
+        began_s: dict[str, dict[int, float]] = defaultdict(dict)
+        for one in evidence.deliveries:
+            begun = began_s[one.member]
+            begun[one.round] = min(one.at_s, begun.get(one.round, one.at_s))
+        self._smooth_since_s = {
+            (member, number): since_s
+            for member, begun in began_s.items()
+            for number, since_s in _smooth_since(begun)
+        }
 
     def received_after_s(self, one: Delivery) -> float:
         """A time before which the member did not have the record."""
-        return self._began_s[one.member].get(one.round - ROUNDS_BUFFERED, float("-inf"))
+        since_s = self._smooth_since_s[one.member, one.round]
+        return one.at_s - self._lock_s if since_s < one.at_s - self._lock_s else float("-inf")
 
     def is_sure(self, one: Delivery) -> bool:
         """True if the record cannot have been another's when the word was answered."""
-        if not one.is_durable or one.answered_s is None:
+        if not one.is_durable or one.answered_s is None or one.answered_s - one.at_s > self._lock_s / 4:
             return False
-        begin_s = self._began_s[one.member].get(max(one.round - ROUNDS_BUFFERED, 0), one.at_s)
+        oldest_s = one.at_s - self._lock_s
+        since_s = self._smooth_since_s[one.member, one.round]
         paused = any(
-            begin < one.answered_s and end > begin_s for begin, end in self._pauses.get(one.member, ())
+            begin_s < one.answered_s and end_s > oldest_s
+            for begin_s, end_s in self._pauses.get(one.member, ())
         )
-        return not paused and one.answered_s - begin_s < 0.8 * self._lock_s
+        return not paused and (since_s < oldest_s or since_s == float("-inf"))
+
+
+def _smooth_since(began_s: Mapping[int, float]) -> Iterable[tuple[int, float]]:
+    """By round: since when the member has polled without a long break; since ever if it never had one."""
+    since_s, before_s = float("-inf"), None
+    for number, at_s in sorted(began_s.items()):
+        if before_s is not None and at_s - before_s > LONG_BREAK_S:
+            since_s = at_s
+        before_s = at_s
+        yield number, since_s
 
 
 def _foreign(

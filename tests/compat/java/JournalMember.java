@@ -22,6 +22,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.UnknownMemberIdException;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
 public class JournalMember implements ConsumerRebalanceListener {
@@ -78,7 +79,7 @@ public class JournalMember implements ConsumerRebalanceListener {
     void run() {
         consumer.subscribe(List.of(topic), this);
         while (!stopping) {
-            for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
+            for (ConsumerRecord<byte[], byte[]> record : poll()) {
                 String value = new String(record.value(), StandardCharsets.US_ASCII);
                 write("Processed", "\"partition\": %d, \"offset\": %d, \"value\": \"%s\"",
                     record.partition(), record.offset(), value);
@@ -93,6 +94,16 @@ public class JournalMember implements ConsumerRebalanceListener {
         commit();
         consumer.close();
         write("Ended", "");
+    }
+
+    /** The consumer protocol's client lets an application know that it was fenced while it looked for its offsets. */
+    private Iterable<ConsumerRecord<byte[], byte[]>> poll() {
+        try {
+            return consumer.poll(POLL);
+        } catch (UnknownMemberIdException error) {
+            System.err.println(error);
+            return List.of();
+        }
     }
 
     private void commit() {
