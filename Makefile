@@ -127,9 +127,9 @@ simulate: $(BIN)/.develop ## 50,000 histories of a simulated cluster, by seed: a
 large-segment: $(BIN)/.develop ## a segment of more than 2 GiB, made by merging and read at both ends: about 20 s, 5 GB of disk
 	KAFSCALE_TEST_MERGED_BYTES=$${KAFSCALE_TEST_MERGED_BYTES:-2200000000} $(BIN)/pytest -s --timeout=1800 tests/integration/test_large_segment.py
 
-group-chaos: $(BIN)/.develop ## groups whose members and broker are killed and stopped, 120 s for each kind: about 15 minutes
-	$(BIN)/python -m tests.compat.tools kafka
-	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py
+group-chaos: $(BIN)/.develop ## groups of each kind whose members, brokers and stores are killed, stopped and away, 120 s each: about 45 minutes
+	$(BIN)/python -m tests.compat.tools kafka kafka-share etcd versitygw
+	KAFSCALE_TEST_GROUP_SECONDS=$${KAFSCALE_TEST_GROUP_SECONDS:-120} $(BIN)/pytest -s tests/integration/test_group_chaos.py tests/integration/test_group_cluster_chaos.py tests/integration/test_share_chaos.py tests/integration/test_rolling_change_kills.py
 
 transaction-chaos: $(BIN)/.develop ## transactions of both protocols on a troubled cluster for ten minutes, and a broker killed at each step: about 20 minutes
 	$(BIN)/python -m tests.compat.tools etcd versitygw

@@ -258,14 +258,18 @@ class Cluster:
         with wire.connect(self.brokers[broker_id], CALL_TIMEOUT_S) as connection:
             return bool(wire.list_offset(connection, *place, wire.LATEST).error_code == 0)
 
-    @contextlib.contextmanager
-    def connected_to_coordinator(self, group: str) -> Iterator[wire.Wire]:
-        """A connection to a group's coordinator. Raises one of `AWAY` while there is none."""
+    def coordinator(self, group: str) -> int:
+        """The broker that is a group's coordinator. Raises one of `AWAY` while there is none."""
         with wire.connect(self.any_live(), CALL_TIMEOUT_S) as connection:
             found = find_coordinator(connection, [group])[group]
         if found.error_code != 0 or found.node_id not in self.brokers:
             raise ConnectionError(f"{group} has no coordinator: error {found.error_code}")
-        with wire.connect(self.brokers[found.node_id], CALL_TIMEOUT_S) as connection:
+        return int(found.node_id)
+
+    @contextlib.contextmanager
+    def connected_to_coordinator(self, group: str) -> Iterator[wire.Wire]:
+        """A connection to a group's coordinator. Raises one of `AWAY` while there is none."""
+        with wire.connect(self.brokers[self.coordinator(group)], CALL_TIMEOUT_S) as connection:
             yield connection
 
     def read_all(self, place: Place, asked: int | None = None) -> list[Record]:

@@ -155,20 +155,21 @@ class _Rounds:
 
     def received_after_s(self, one: Delivery) -> float:
         """A time before which the member did not have the record."""
-        since_s = self._smooth_since_s[one.member, one.round]
-        return one.at_s - self._lock_s if since_s < one.at_s - self._lock_s else float("-inf")
+        return one.at_s - self._lock_s if self._is_at_work(one, one.at_s) else float("-inf")
 
     def is_sure(self, one: Delivery) -> bool:
         """True if the record cannot have been another's when the word was answered."""
         if not one.is_durable or one.answered_s is None or one.answered_s - one.at_s > self._lock_s / 4:
             return False
-        oldest_s = one.at_s - self._lock_s
-        since_s = self._smooth_since_s[one.member, one.round]
-        paused = any(
-            begin_s < one.answered_s and end_s > oldest_s
-            for begin_s, end_s in self._pauses.get(one.member, ())
+        return self._is_at_work(one, one.answered_s)
+
+    def _is_at_work(self, one: Delivery, until_s: float) -> bool:
+        """True if the member was not stopped, or held up, for as long as a lock lasts before the delivery."""
+        begin_s = one.at_s - self._lock_s
+        pauses = self._pauses.get(one.member, ())
+        return self._smooth_since_s[one.member, one.round] < begin_s and not any(
+            pause_s < until_s and end_s > begin_s for pause_s, end_s in pauses
         )
-        return not paused and (since_s < oldest_s or since_s == float("-inf"))
 
 
 def _smooth_since(began_s: Mapping[int, float]) -> Iterable[tuple[int, float]]:
