@@ -7,7 +7,7 @@ at least), KAFSCALE_TEST_SEED repeats a run's choices. Each run prints the check
 import contextlib
 import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ def chaos_run(
     name: str,
     etcd_members: int = 1,
     security: ClusterSecurity | None = None,
-    **settings: object,
+    settings: Mapping[str, object] | None = None,
 ) -> Iterator[tuple[ChaosRun, S3Server]]:
     """Three brokers in three zones, S3 behind the proxy, etcd; nothing is left of it at the end.
 
@@ -108,7 +108,7 @@ def chaos_run(
         racks = {broker_id: {"rack": zone} for broker_id, zone in ZONES.items()}
         secured = {} if security is None else {"make_broker": security.make_broker}
         with running_cluster(
-            folder, stores, of_broker=racks, **{**SETTINGS, **settings}, **secured
+            folder, stores, of_broker=racks, **{**SETTINGS, **(settings or {})}, **secured
         ) as cluster:
             if security is not None:
                 security.allow(TOPIC, [GROUP, UNUSED_GROUP])

@@ -7,6 +7,7 @@ repeats a run's actions; KAFSCALE_TEST_PEER=kafka runs the same on Apache Kafka,
 import os
 import random
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,7 +151,7 @@ def test_a_group_keeps_its_promises(tmp_path: Path, clients: tuple[str, ...], as
 class StopsOne(Chaos):
     """Stops a member as soon as all are assigned something, for longer than its session lasts."""
 
-    def run(self, seconds: float) -> None:
+    def run(self, seconds: float, goes_on: Callable[[], bool] = lambda: False) -> None:
         """Until it is back and has worked for that long, by its clock."""
         self._act("pause")
         ((_, _, member),) = self._paused

@@ -46,7 +46,7 @@ def test_consumer_group_keeps_its_promises(
     tmp_path: Path, troubles: Sequence[Trouble], assignor: str
 ) -> None:
     name = f"consumer group {[one.__name__ for one in troubles]}"
-    with chaos_run(tmp_path, name, **SETTINGS) as (run, _):
+    with chaos_run(tmp_path, name, settings=SETTINGS) as (run, _):
         connect = partial(run.cluster.connected_to_coordinator, GROUP)
         run.start_producer()
         beginning = commit_beginning(connect, GROUP, TOPIC, PARTITIONS)

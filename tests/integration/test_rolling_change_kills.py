@@ -131,7 +131,7 @@ def _owned(events: list[Event]) -> set[int]:
 def test_rolling_change_while_coordinators_are_killed(tmp_path: Path, assignor: str) -> None:
     print(f"KAFSCALE_TEST_SEED={SEED}")
     settings = {**SETTINGS, "group_consumer_session_timeout_ms": SESSION_MS}
-    with chaos_run(tmp_path, f"rolling change {assignor}", **settings) as (run, _):
+    with chaos_run(tmp_path, f"rolling change {assignor}", settings=settings) as (run, _):
         connect = partial(run.cluster.connected_to_coordinator, GROUP)
         run.start_producer()
         beginning = commit_beginning(connect, GROUP, TOPIC, PARTITIONS)

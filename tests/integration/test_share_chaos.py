@@ -7,6 +7,7 @@ choices. `make group-chaos` takes 120 s for each.
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,12 +22,13 @@ from tests.support.ledger import Ledger, Place
 from tests.support.load import IdempotentLoad
 from tests.support.nemesis import Trouble, etcd_away, kill, object_store_troubles, rolling_restart
 from tests.support.nightly import by_day
-from tests.support.share_chaos import PAUSES_S, SHARE_SETTINGS, ShareChaos, ShareScenario
+from tests.support.share_chaos import LONGEST_PAUSE_S, PAUSES_S, SHARE_SETTINGS, ShareChaos, ShareScenario
 from tests.support.share_checker import ShareEvidence, examine
 from tests.support.topics import create_topic
 
 pytestmark = pytest.mark.timeout(1200 + 8 * SECONDS)
 
+PAUSE_S = by_day(1.5, by_night=LONGEST_PAUSE_S)
 CLUSTER_SETTINGS = {
     **SHARE_SETTINGS,
     "seal_interval_ms": 1000,  # the lag is seen from another broker than the leader
@@ -46,7 +48,8 @@ def judge(evidence: ShareEvidence, chaos: ShareChaos) -> None:
 
 def test_one_broker_is_killed(tmp_path: Path) -> None:
     print(f"KAFSCALE_TEST_SEED={SEED} KAFSCALE_TEST_GROUP_SECONDS={SECONDS}")
-    with running_broker(tmp_path / "broker", flush_interval_ms=5, **SHARE_SETTINGS) as broker:
+    settings: dict[str, Any] = {"flush_interval_ms": 5, **SHARE_SETTINGS}
+    with running_broker(tmp_path / "broker", **settings) as broker:
 
         def kill_broker() -> None:
             broker.kill9()
@@ -58,7 +61,10 @@ def test_one_broker_is_killed(tmp_path: Path) -> None:
             group="share", topic=topic, clients=by_day(("librdkafka",), by_night=CLIENTS)
         )
         troubles = {"kill broker": kill_broker}
-        chaos = ShareChaos(broker, scenario, tmp_path / "members", random.Random(SEED), troubles)
+        generator = random.Random(SEED)
+        chaos = ShareChaos(
+            broker, scenario, tmp_path / "members", generator, troubles, longest_pause_s=PAUSE_S
+        )
         ledger = Ledger()
         places: list[Place] = [(topic, partition) for partition in range(PARTITIONS)]
         loads = [
@@ -101,7 +107,7 @@ def test_one_broker_is_killed(tmp_path: Path) -> None:
 )
 def test_cluster_in_trouble(tmp_path: Path, troubles: Sequence[Trouble]) -> None:
     name = f"share {[one.__name__ for one in troubles]}"
-    with chaos_run(tmp_path, name, **CLUSTER_SETTINGS) as (run, _):
+    with chaos_run(tmp_path, name, settings=CLUSTER_SETTINGS) as (run, _):
         run.start_producer(PAUSES_S)
         scenario = ShareScenario(group="share", topic=TOPIC, clients=CLIENTS, members=(3, 5))
         chaos = ShareChaos(run.cluster, scenario, tmp_path / "members", random.Random(SEED))

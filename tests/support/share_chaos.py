@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kafscale.protocol.api_messages import DescribeShareGroupOffsetsRequest
 from kafscale.protocol.share_group_messages import DescribeShareGroupOffsetsResponse
@@ -22,6 +22,7 @@ from tests.support.share_journal import ShareJournal
 from tests.support.waiting import wait_until
 
 LOCK_S = 5.0
+LONGEST_PAUSE_S = LOCK_S + 2  # the records of a stopped member may be another's by then
 DELIVERIES = 10  # so many that a good record does not use them up by the troubles of its members
 SHARE_SETTINGS: Mapping[str, object] = {
     "group_share_heartbeat_interval_ms": 300,
@@ -56,6 +57,10 @@ class ShareChaosMember(ShareClient):
         super().__init__(*arguments, **options)
         self.journal = ShareJournal(self.name, self.log_path)
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        return self
+
     def leave(self) -> None:
         """SIGTERM: it finishes what it has, leaves the group and exits."""
         wait_until(self._has_started, f"{self.name} understands signals")
@@ -77,12 +82,13 @@ class ShareChaos(MemberChaos[ShareChaosMember]):
         folder: Path,
         generator: random.Random,
         troubles: Mapping[str, Callable[[], None]] | None = None,
+        longest_pause_s: float = LONGEST_PAUSE_S,
     ) -> None:
         super().__init__(
             folder,
             generator,
             members=scenario.members,
-            pause_s=(0.5, LOCK_S + 2),  # its records may be another's by then
+            pause_s=(0.5, longest_pause_s),
             troubles=troubles,
         )
         self._servers = servers
