@@ -221,7 +221,13 @@ def static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> Con
 
 
 def _check_epoch(member: ConsumerMember, event: ConsumerHeartbeatReceived) -> None:
-    """An answer with a new epoch may have been lost: then the epoch before is good, if the member has no more."""
+    """An answer with a new epoch may have been lost: then the epoch before is good, if the member has no more.
+
+    Who was fenced has given up all, and joins again with the same id: as in Kafka 4.2. Kafka 4.1 fenced it until its
+    session had ended, and its partitions were nobody's for so long.
+    """
+    if event.member_epoch == JOINS:
+        return
     received, known = event.member_epoch, member.member_epoch
     is_previous = (
         received < known
