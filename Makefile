@@ -80,7 +80,7 @@ test-bytecode: $(BIN)/.bytecode
 test-tools: | $(BIN)/python ## fetch what tests need beyond Python: clients, stores, helm
 	$(BIN)/python -m tests.compat.tools
 
-nightly: test-tools $(BIN)/.develop ## all that takes too long for `make test`, whatever fails of it: about three hours (docs/testing.md)
+nightly: test-tools $(BIN)/.develop ## all that takes too long for `make test`, whatever fails of it: about three and a half hours (docs/testing.md)
 	$(MAKE) --keep-going nightly-long-forms chaos group-chaos transaction-chaos large-segment nightly-fuzz
 
 nightly-long-forms: $(BIN)/.develop
