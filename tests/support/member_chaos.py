@@ -4,6 +4,7 @@ import itertools
 import random
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
@@ -80,6 +81,10 @@ class MemberChaos(Generic[Member]):
         """True if a member has processed something since the last call."""
         raise NotImplementedError
 
+    def may_leave(self, member: Member) -> bool:
+        """False while its client would not end in order."""
+        return True
+
     def check_left(self, member: Member) -> None:
         """The member has ended. Raises AssertionError if it did not do so in order."""
 
@@ -118,12 +123,16 @@ class MemberChaos(Generic[Member]):
         self._resume_due(everybody=True)
 
     def stop(self) -> None:
-        """Let all leave."""
+        """Let all leave that may."""
         self._check_alive()
-        for member in self._running:
+        leaving = [member for member in self._running if self.may_leave(member)]
+        for member in leaving:
             member.leave()
-        for member in self._running:
+        for member in leaving:
             self._left(member)
+            self._running.remove(member)
+        for member in self._running:
+            member.kill9()
         self._running.clear()
 
     def close(self) -> None:
@@ -137,6 +146,7 @@ class MemberChaos(Generic[Member]):
             case "leave":
                 member = self._pick()
                 self._say(f"{member.name} leaves")
+                wait_until(partial(self.may_leave, member), f"{member.name} can leave", PROGRESS_TIMEOUT_S)
                 member.leave()
                 self._left(member)
                 self._running.remove(member)
