@@ -142,7 +142,7 @@ class ShareChaos(MemberChaos[ShareChaosMember]):
             raise
 
     def _late_deliveries(self, partitions: int) -> list[Delivery]:
-        """What a new member receives once all is finished, beside one new record in each partition."""
+        """The deliveries to a new member once all is finished, but for one new record in each partition."""
         with self._member(self._scenario.clients[0]) as member:
             last = [f"good-last-{one}" for one in range(partitions)]
             produce(self._servers, self._scenario.topic, last, partitions)
@@ -168,7 +168,7 @@ class ShareChaos(MemberChaos[ShareChaosMember]):
         )
 
     def errors(self) -> dict[str, int]:
-        """What members were told by their clients, cut, and how often."""
+        """The errors of acknowledgements, cut, and how often they came."""
         found: dict[str, int] = {}
         for member in self.all_members:
             for one in member.journal.deliveries:

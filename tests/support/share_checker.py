@@ -185,7 +185,7 @@ def _smooth_since(began_s: Mapping[int, float]) -> Iterable[tuple[int, float]]:
 def _foreign(
     evidence: ShareEvidence, by_record: Mapping[tuple[int, int], Sequence[Delivery]]
 ) -> Iterable[str]:
-    """What was delivered is in the log, as it was delivered."""
+    """Each delivery is a record of the log."""
     log = {
         (partition, offset): value for partition, records in evidence.log.items() for offset, value in records
     }

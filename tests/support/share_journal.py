@@ -1,4 +1,4 @@
-"""What a member of a share group has said so far, read from its log as that grows."""
+"""The events of a member of a share group, read from its log as that grows."""
 
 import json
 from collections import defaultdict, deque

@@ -223,8 +223,8 @@ def static_member(group: ConsumerGroup, instance_id: str, member_id: str) -> Con
 def _check_epoch(member: ConsumerMember, event: ConsumerHeartbeatReceived) -> None:
     """An answer with a new epoch may have been lost: then the epoch before is good, if the member has no more.
 
-    Who was fenced has given up all, and joins again with the same id: as in Kafka 4.2. Kafka 4.1 fenced it until its
-    session had ended, and its partitions were nobody's for so long.
+    Epoch 0 is that of a member that was fenced: it has given up all, and joins again with the same id, as in Kafka
+    4.2. Kafka 4.1 fenced it until its session had ended, and no member read its partitions for so long.
     """
     if event.member_epoch == JOINS:
         return

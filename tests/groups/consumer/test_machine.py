@@ -129,7 +129,7 @@ def test_an_epoch_before_the_previous_is_fenced(pair: ConsumerStory) -> None:
 
 
 def test_known_member_may_join_again(story: ConsumerStory) -> None:
-    """It was fenced and its session was to end first: 45 s in which its partitions were nobody's."""
+    """It was fenced and its session was to end first: 45 s in which no member had its partitions."""
     story.heartbeat("a", 0)
     assert story.heartbeat("a", 0).assignment == ALL
     story.two_members()

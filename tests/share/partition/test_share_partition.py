@@ -25,7 +25,7 @@ def opened(start: int = 0, **limits: int) -> SharePartition:
 def take(
     partition: SharePartition, member: str = "a", most: int = 500, *, now_ms: int = 0, size: int = 500
 ) -> list[Acquired]:
-    """What the member receives once all that was said is durable."""
+    """Acquire records, once all that was said is durable."""
     partition.stored(partition.version)
     offset = partition.next_fetch_offset()
     log = [batch for batch in LOG if batch.last >= offset]
