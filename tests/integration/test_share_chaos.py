@@ -72,7 +72,7 @@ def test_one_broker_is_killed(tmp_path: Path) -> None:
             for name, pause_s in PAUSES_S.items()
         ]
         try:
-            chaos.begin_at_the_start()
+            chaos.configure()
             for load in loads:
                 load.start()
             try:
@@ -112,7 +112,7 @@ def test_cluster_in_trouble(tmp_path: Path, troubles: Sequence[Trouble]) -> None
         scenario = ShareScenario(group="share", topic=TOPIC, clients=CLIENTS, members=(3, 5))
         chaos = ShareChaos(run.cluster, scenario, tmp_path / "members", random.Random(SEED))
         try:
-            chaos.begin_at_the_start()
+            chaos.configure()
             chaos.start()
             done = trouble_both(run, troubles, chaos, SECONDS)
             run.finish().check()

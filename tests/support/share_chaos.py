@@ -27,12 +27,12 @@ DELIVERIES = 10  # so many that a good record does not use them up by the troubl
 SHARE_SETTINGS: Mapping[str, object] = {
     "group_share_heartbeat_interval_ms": 300,
     "group_share_min_heartbeat_interval_ms": 100,
-    "group_share_session_timeout_ms": 1500,
     "group_share_min_session_timeout_ms": 500,
     "group_share_record_lock_duration_ms": int(LOCK_S * 1000),
     "group_share_min_record_lock_duration_ms": 1000,
     "group_share_delivery_count_limit": DELIVERIES,
 }
+OF_GROUP: Mapping[str, object] = {"share.auto.offset.reset": "earliest", "share.session.timeout.ms": 1500}
 # By producer: the pause after a record to each partition. One record in a hundred is poison.
 PAUSES_S: Mapping[str, float] = {"good-1": 0.03, "poison-1": 3.0, "bad-1": 3.0, "again-1": 1.0}
 WORK_MS = 30
@@ -118,12 +118,12 @@ class ShareChaos(MemberChaos[ShareChaosMember]):
         if not isinstance(self._servers, Cluster):
             assert self._servers.exit_code is None, f"the broker ended by itself\n{self._servers.log_tail()}"
 
-    def begin_at_the_start(self) -> None:
-        """The group reads every record, from the first one on."""
-        name = "share.auto.offset.reset"
+    def configure(self) -> None:
+        """The group reads every record, from the first one on, and misses its members soon."""
         with connect_strictly(_running(self._servers)[0]) as connection:
-            error = alter_group_config(connection, self._scenario.group, name, "earliest")
-        assert error == 0, f"{name}: error {error}"
+            for name, value in OF_GROUP.items():
+                error = alter_group_config(connection, self._scenario.group, name, value)
+                assert error == 0, f"{name}: error {error}"
 
     def wait_finished(self, ends: Mapping[int, int]) -> None:
         """Wait until every record is finished and the group says so: its starts are at the ends, and no lag."""
