@@ -96,7 +96,7 @@ def test_make_tools_sets_up_no_more_than_a_broker_needs(tmp_path: Path) -> None:
         ("test-tools", ""),
         ("test-k8s", " etcd versitygw"),
         ("chaos", " kafka etcd versitygw"),
-        ("group-chaos", " kafka"),
+        ("group-chaos", " kafka kafka-share etcd versitygw"),
         ("bench", " kafka etcd versitygw"),
         ("bench-lake", " kafka"),
     ],

@@ -26,10 +26,15 @@ LITERAL, ALLOW = 3, 3
 # Kafka's broker speaks with its controller as ANONYMOUS too. Its table of rows has that rule for a client.
 OF_BROKERS: Rule = (ResourceType.CLUSTER, CLUSTER_NAME, Operation.CLUSTER_ACTION)
 
+# Kafka 4.1 answers none of them without a feature.
+OF_SHARE_GROUPS = [row for row in TABLE if "SHARE" in row.api.name]
+
 WITHOUT_RULES = [
     row
     for row in TABLE
-    if not row.given(TOPIC) and not any(OF_BROKERS in rules for rules in row.enough(TOPIC))
+    if row not in OF_SHARE_GROUPS
+    and not row.given(TOPIC)
+    and not any(OF_BROKERS in rules for rules in row.enough(TOPIC))
 ]
 DELETING = (ApiKey.DELETE_TOPICS, ApiKey.DELETE_GROUPS, ApiKey.OFFSET_DELETE)
 # Of a transaction that is not made here.
@@ -43,7 +48,11 @@ TRANSACTIONS = (
 # Kafka has configs of groups.
 _OTHERWISE = ("transaction", "transactional id", "of a group")
 WITH_RULES = [
-    row for row in TABLE if not row.form.endswith(_OTHERWISE) and row.api not in (*DELETING, *TRANSACTIONS)
+    row
+    for row in TABLE
+    if row not in OF_SHARE_GROUPS
+    and not row.form.endswith(_OTHERWISE)
+    and row.api not in (*DELETING, *TRANSACTIONS)
 ]
 
 

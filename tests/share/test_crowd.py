@@ -69,6 +69,7 @@ class Crowd:
                 self.deliveries.update(place for index, part in taken for place in _places(index, part))
                 for index, part in taken:
                     assert part[2] <= MOST_DELIVERIES
+                    assert part[2] < MOST_DELIVERIES or part[0] == part[1], "not alone for the last time"
                     places = _places(index, part)
                     if self.poison.intersection(places) or self.random.random() < CRASHES:
                         return False
@@ -113,5 +114,6 @@ async def test_each_record_is_acknowledged_or_archived() -> None:
         assert counts.archived == len(archived)
         assert all(crowd.deliveries[place] == MOST_DELIVERIES for place in archived)
         assert [crowd.led(index).machine.start_offset for index in range(PARTITIONS)] == [count] * PARTITIONS
-        # Neighbours of a bad record are given out one by one in the end: only a chance crash can archive them.
-        assert len(archived - poison) <= len(everything) * 0.01
+        # A neighbour of a bad record is alone in the end. A crash by chance, or by what a member has of another
+        # partition, can archive it; together they would be a quarter of all records.
+        assert len(archived - poison) <= len(everything) * 0.1
