@@ -106,7 +106,13 @@ class Markers:
             most = self._store.max_operations
             for first in range(0, len(unconfirmed), most):
                 await self._read_back(partition, log, unconfirmed[first : first + most])
-        except (StoreError, CorruptDataError) as problem:
+        except StoreError as problem:
+            logger.info(
+                "could not look at markers, trying again later",
+                extra={"partition": str(partition.id), "problem": str(problem)},
+            )
+            self._consider_later(partition)
+        except CorruptDataError as problem:
             self._failures.report(partition.id, problem)
             self._consider_later(partition)
 

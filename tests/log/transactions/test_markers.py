@@ -1,6 +1,7 @@
 """Markers of decided transactions: written once where something is open, and their keys deleted only then."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -140,6 +141,45 @@ async def test_a_decision_before_the_claim_is_found(cluster: Cluster) -> None:
     assert await is_marked(cluster)
     state = await cluster.state(TOPIC)
     assert (state.transactions.open, state.last_stable_offset) == ((), 2)
+
+
+class LostReads(MemoryStore):
+    """The answer to the first look at the key of a marker gets lost."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = 0
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Operation]
+    ) -> TransactionResult:
+        result = await super().transact(compares, operations)
+        if not operations and any(one.key == KEY for one in compares) and not self.lost:
+            self.lost += 1
+            raise StoreIndeterminateError("no answer")
+        return result
+
+
+def test_look_at_a_key_without_an_answer_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    """It was logged as an error, as what a broker goes on without."""
+
+    @cluster_scenario(flush_interval_ms=5)
+    async def scenario(cluster: Cluster) -> None:
+        store = LostReads()
+        cluster.metadata = store
+        (leader,) = await cluster.start(1)
+        await cluster.create_topic(TOPIC)
+        await open_transaction(leader, b"a")
+        topic_id = leader.partition(TOPIC).topic_id
+        await leader.stop()
+        await store.transact([], [Put(KEY, marker(topic_id, commit=True))])
+        await cluster.start(2)
+        await cluster.settle()
+        assert await is_marked(cluster)
+        assert store.lost
+
+    scenario()
+    assert [one for one in caplog.records if one.levelno >= logging.ERROR] == []
 
 
 class OldPicture(MemoryStore):
