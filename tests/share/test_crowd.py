@@ -69,7 +69,9 @@ class Crowd:
                 self.deliveries.update(place for index, part in taken for place in _places(index, part))
                 for index, part in taken:
                     assert part[2] <= MOST_DELIVERIES
-                    assert part[2] < MOST_DELIVERIES or part[0] == part[1], "not alone for the last time"
+                    if part[2] == MOST_DELIVERIES:
+                        others = [one for at, one in taken if at == index and one != part]
+                        assert (part[0], others) == (part[1], []), "not alone for the last time"
                     places = _places(index, part)
                     if self.poison.intersection(places) or self.random.random() < CRASHES:
                         return False
