@@ -53,10 +53,11 @@ class FileWriter:
         """See if files can be made without a name and be linked then, never over another one; else none are."""
         self._links_unnamed = bool(_O_TMPFILE) and _links_unnamed_files(folder)
 
-    def write_linked(self, folder: str, folder_descriptor: int, name: str, parts: Sequence[Buffer]) -> bool:
+    def write_linked(self, beginning: str, folder: int, name: str, parts: Sequence[Buffer]) -> bool:
         """The same without a temporary name: the file gets its only name once its bytes are there.
 
-        False where that is not possible, and nothing was done. Raises `OSError`, also if the folder was removed;
+        `beginning`: a folder of the same file system to make it in; `folder`: the descriptor of its own. False
+        where that is not possible, and nothing was done. Raises `OSError`, also if the folder was removed;
         `FileExistsError` if the name is taken.
         """
         if not self._links_unnamed:
@@ -64,7 +65,7 @@ class FileWriter:
         is_direct = _is_direct(parts)
         flags = os.O_WRONLY | os.O_CLOEXEC | _O_TMPFILE | (self._direct_flag if is_direct else 0)
         try:
-            descriptor = os.open(folder, flags, FILE_MODE)
+            descriptor = os.open(beginning, flags, FILE_MODE)
         except OSError as problem:
             if problem.errno not in _WITHOUT_UNNAMED:
                 raise
@@ -73,7 +74,7 @@ class FileWriter:
             return False
         try:
             self._fill(descriptor, parts, is_direct=is_direct)
-            _link_unnamed(descriptor, folder_descriptor, name)
+            _link_unnamed(descriptor, folder, name)
         finally:
             os.close(descriptor)
         return True

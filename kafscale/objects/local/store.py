@@ -123,7 +123,8 @@ class LocalStore(LocalReader):
         """False if nothing was done, and the long way is to be taken."""
         exists = False
         try:
-            if not self._files.write_linked(folder_path, folder.descriptor, name, parts):
+            beginning = self._temporary.folders.next()
+            if not self._files.write_linked(beginning, folder.descriptor, name, parts):
                 return False
         except FileExistsError as problem:
             if os.path.isdir(f"{folder_path}/{name}"):

@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 
 from kafscale.errors import StartupError
 from kafscale.objects.local.folders import make_private_folders
+from kafscale.objects.local.spreading import NewFileFolders
 from kafscale.system import FILE_FLAGS, OPENS_FOLDERS, lock, sync_folder, try_lock
 
 TEMPORARY_FOLDER = ".tmp"
@@ -18,8 +19,10 @@ class TemporaryFolder:
     """The folder in which one open store writes files before they get their name. Its lock says that it is in use."""
 
     def __init__(self, path: str, locked: int) -> None:
+        """Raises `OSError`."""
         self.path = path
         self._locked = locked
+        self.folders = NewFileFolders(path)
 
     def remove(self) -> None:
         """Remove it with all that is in it. What cannot be removed is removed at a later opening."""
@@ -37,12 +40,12 @@ def open_root(root: str) -> TemporaryFolder:
             path = tempfile.mkdtemp(dir=parent)
             locked = _open_lock(path)
             lock(locked)
+            temporary = TemporaryFolder(path, locked)
     except OSError as problem:
         raise StartupError(
             f"cannot keep objects in the folder {root}: {problem.strerror or problem}; "
             "make it a folder that this user may write"
         ) from problem
-    temporary = TemporaryFolder(path, locked)
     try:
         _probe_exclusive_link(root, path)
     except BaseException:
