@@ -1,13 +1,17 @@
 """For all tests: a clean environment, Hypothesis' profile, a fixture for commands, and `--no-skips`."""
 
+import functools
 import gc
 import logging
 import os
 from collections.abc import Iterator
 
+import botocore.session
 import hypothesis
 import pytest
 from _pytest.terminal import TerminalReporter
+
+COLLECTOR_THRESHOLDS = (50_000, 10, 10)
 
 pytest.register_assert_rewrite("tests.support.static_membership")  # scenarios that test modules share
 
@@ -16,6 +20,9 @@ pytest.register_assert_rewrite("tests.support.static_membership")  # scenarios t
 for _setting in [name for name in os.environ if name.startswith("KAFSCALE_")]:
     if not _setting.startswith("KAFSCALE_TEST_"):
         del os.environ[_setting]
+
+# Each client of S3 in this process would parse the descriptions of the service again.
+botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 # No deadline: a machine that is busy with other tests is no defect. What fails is printed so that it can be
 # repeated; pytest-randomly seeds Hypothesis too and prints that seed in the header.
@@ -29,13 +36,14 @@ hypothesis.settings.load_profile("kafscale")
 def pytest_collection() -> Iterator[None]:
     """Look for no garbage among what is collected: all of it stays, and looking takes a third of the time.
 
-    Nor later, during tests.
+    Nor later, during tests, where it is looked for as seldom as in the broker.
     """
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(*COLLECTOR_THRESHOLDS)
         gc.enable()
 
 

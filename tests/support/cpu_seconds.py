@@ -46,11 +46,10 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Note in the report of a phase what it used: the report travels from a worker to the first process."""
-    now, begun = used(), item.stash[_begun]
-    item.stash[_begun] = now
-    item.user_properties[:] = [one for one in item.user_properties if one[0] != PROPERTY]
-    item.user_properties.append((PROPERTY, (now.own - begun.own, now.children - begun.children)))
+    """Note in the report of the last phase what all used: the report travels from a worker to the first process."""
+    if call.when == "teardown":
+        now, begun = used(), item.stash[_begun]
+        item.user_properties.append((PROPERTY, (now.own - begun.own, now.children - begun.children)))
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

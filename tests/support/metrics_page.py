@@ -7,12 +7,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 class MetricsPage:
-    """The samples of one scrape."""
+    """The samples of one scrape. A name's lines are parsed when they are asked for: tests scrape while they wait."""
 
     def __init__(self, text: str) -> None:
-        self._samples = [
-            sample for family in text_string_to_metric_families(text) for sample in family.samples
-        ]
+        self._lines = text.splitlines(keepends=True)
 
     def value(self, name: str, **labels: str) -> float:
         """The one sample with that name and exactly these labels."""
@@ -25,7 +23,11 @@ class MetricsPage:
         return {tuple(own[label] for label in labels): value for own, value in self._named(name)}
 
     def _named(self, name: str) -> Iterator[tuple[Mapping[str, str], float]]:
-        return ((sample.labels, sample.value) for sample in self._samples if sample.name == name)
+        lines = "".join(line for line in self._lines if line.startswith(name))
+        for family in text_string_to_metric_families(lines):
+            for sample in family.samples:
+                if sample.name == name:
+                    yield sample.labels, sample.value
 
 
 def scrape(broker: Any) -> MetricsPage:

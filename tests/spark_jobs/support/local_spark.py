@@ -25,9 +25,11 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.jars": ",".join(str(jar) for jar in spark_libs()),
         "spark.sql.extensions": EXTENSIONS,
         "spark.driver.memory": MEMORY,
-        # A JVM for minutes: compile little, collect simply. What it unpacks goes where the rest goes.
+        # A JVM for minutes: compile little, and throw nothing of it away; collect simply. What it unpacks goes where
+        # the rest goes.
         "spark.driver.extraJavaOptions": (
-            f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Djava.io.tmpdir={temporary}"
+            "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:-UsePerfData"
+            f" -Djava.io.tmpdir={temporary}"
             f" -Dorg.sqlite.tmpdir={temporary} -Dderby.system.home={temporary}"
         ),
         "spark.driver.host": "127.0.0.1",
