@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Iterator
 
 from kafscale.cluster.leadership import Claimed, Leadership, TopicPartition
 from kafscale.log.manager import LogManager
@@ -9,6 +10,9 @@ from kafscale.log.partition import Partition
 from kafscale.ops.item_failures import ItemFailures
 
 logger = logging.getLogger(__name__)
+
+RESIGNING_AT_ONCE = 64
+"""A transaction or two. More would make the last one no earlier, and the pause of each partition longer."""
 
 
 class PartitionMoves:
@@ -44,15 +48,14 @@ class PartitionMoves:
             raise problems[0]
 
     async def resign(self, items: set[TopicPartition]) -> None:
-        """Publish what was accepted, and release each partition as soon as that is done."""
+        """Publish what was accepted, and release each partition as soon as that is done.
+
+        A few at a time: the others serve their clients until it is their turn.
+        """
+        waiting = iter(sorted(items))
         resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]] = {}
-        for item in sorted(items):
-            partition = self._logs.partition(*item)
-            if partition is not None:
-                task = asyncio.create_task(self._resign(item, partition), name=f"resign {partition.id}")
-                resigning[task] = (item, partition.led_since_revision)
         try:
-            while resigning:
+            while self._start_resigning(waiting, resigning) or resigning:
                 done, _ = await asyncio.wait(resigning, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     if not task.cancelled() and isinstance(problem := task.exception(), Exception):
@@ -64,6 +67,21 @@ class PartitionMoves:
         logger.info(
             "handed over partitions", extra={"handed_over": len(items), "led": self._logs.partition_count}
         )
+
+    def _start_resigning(
+        self,
+        waiting: Iterator[TopicPartition],
+        resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]],
+    ) -> bool:
+        """Start as many more as there is room for; False if there were none."""
+        has_started = False
+        while len(resigning) < RESIGNING_AT_ONCE and (item := next(waiting, None)) is not None:
+            partition = self._logs.partition(*item)
+            if partition is not None:
+                task = asyncio.create_task(self._resign(item, partition), name=f"resign {partition.id}")
+                resigning[task] = (item, partition.led_since_revision)
+                has_started = True
+        return has_started
 
     async def _resign(self, item: TopicPartition, partition: Partition) -> None:
         if not await self._logs.resign(partition):
