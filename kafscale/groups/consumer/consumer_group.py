@@ -94,7 +94,10 @@ class ConsumerGroup(ModernGroup[ConsumerMember, ConsumerGroupRecord]):
         members: Iterable[ConsumerMember],
         now_ms: int,
     ) -> "ConsumerGroup":
-        """The group as the previous coordinator stored it. Its members' sessions start now."""
+        """The group as the previous coordinator stored it. Its members' sessions start now.
+
+        Its record is to be stored again where only a member's has the epoch: a static member that leaves loses it.
+        """
         group = cls(group_id, policy, now_ms)
         group.state_since_ms = record.state_since_ms
         for member in members:
@@ -105,7 +108,7 @@ class ConsumerGroup(ModernGroup[ConsumerMember, ConsumerGroupRecord]):
         )
         group.assignment_epoch = group.group_epoch
         group.target = {member.member_id: member.assigned for member in group.members.values()}
-        group.changes = Changes()
+        group.changes = Changes(group=group.group_epoch > record.group_epoch)
         return group
 
     # Queries

@@ -66,6 +66,7 @@ def loaded(group: ConsumerGroup, event: Loaded, out: Effects) -> None:
         if member.state is MemberState.UNREVOKED_PARTITIONS and member.classic is None:
             group.set_rebalance_deadline(member.member_id, event.now_ms + member.rebalance_timeout_ms)
     _compare(group, out)
+    settle(group, (), event.now_ms, out)
 
 
 def converted(group: ConsumerGroup, event: Converted, out: Effects) -> None:

@@ -1,8 +1,11 @@
 """The rules of a consumer group, one by one; what is expected of each is what Apache Kafka 4.1.1 does."""
 
+from dataclasses import replace
+
 import pytest
 
 from kafscale.formats.consumer_member_record import MemberState
+from kafscale.groups.consumer.consumer_group import ConsumerGroup
 from kafscale.groups.consumer.events import RegexResolved
 from kafscale.groups.effects import Decided, Heartbeated, Joined, Left, Synced
 from kafscale.groups.events import (
@@ -17,7 +20,7 @@ from kafscale.groups.events import (
     Sync,
     Unload,
 )
-from kafscale.groups.modern.events import TopicIdAndCount, TopicsChanged
+from kafscale.groups.modern.events import Loaded, TopicIdAndCount, TopicsChanged
 from kafscale.groups.states import GroupState
 from kafscale.protocol.error_codes import ErrorCode
 from tests.groups.consumer.consumer_story import (
@@ -613,3 +616,20 @@ def test_members_of_the_classic_protocol_are_refused(pair: ConsumerStory) -> Non
     assert beaten == Decided(ErrorCode.UNKNOWN_MEMBER_ID)
     assert isinstance(left, Left)
     assert [error_code for _, error_code in left.members] == [ErrorCode.UNKNOWN_MEMBER_ID]
+
+
+def test_an_epoch_that_only_members_tell_of_is_stored_again(pair: ConsumerStory) -> None:
+    """The last coordinator died between a member's record and the group's; a static member that leaves has none."""
+    group, members = pair.group, list(pair.group.members.values())
+    behind = replace(group.record(), group_epoch=1)
+    pair.group = ConsumerGroup.of("group", group.policy, behind, members, pair.now_ms)
+    assert pair.group.group_epoch == 2
+    pair.apply(Loaded(now_ms=pair.now_ms))
+    [changes] = pair.unstored
+    assert changes.record == pair.group.record() != behind
+    assert not changes.members and not changes.removed
+
+
+def test_a_group_that_is_loaded_as_it_was_stores_nothing(pair: ConsumerStory) -> None:
+    pair.load()
+    assert not pair.unstored
