@@ -12,6 +12,7 @@ import itertools
 import os
 from contextlib import suppress
 
+from kafscale.objects.local.folders import make_private_folders
 from kafscale.system import FOLDER_FLAGS, fcntl
 
 SPREAD_FOLDERS = 256
@@ -28,7 +29,7 @@ _UNRELATED_FOLDERS = 0x0002_0000
 
 
 class NewFileFolders:
-    """Folders to make files in, in turn: `parent` itself, or several in it. Usable from several threads."""
+    """Folders to begin files in, in turn; they are made in `parent`. Usable from several threads."""
 
     def __init__(self, parent: str) -> None:
         """Raises `OSError`."""
@@ -37,19 +38,33 @@ class NewFileFolders:
         self._numbers = itertools.count()
         self._made: set[str] = set()
         if self._is_spread:
-            with suppress(OSError):  # A hint: without it the folders are of one part, as if there was one.
-                _say_unrelated(parent)
+            self._prepare()
 
-    def next(self) -> str:
-        """The next of them, which is there. Raises `OSError`."""
+    def next(self, own: str) -> str:
+        """Where to begin a file that will be in the folder `own`: that folder, if nothing is gained by another.
+
+        Raises `OSError`.
+        """
         if not self._is_spread:
-            return self._parent
+            return own
         folder = os.path.join(self._parent, f"part-{next(self._numbers) % SPREAD_FOLDERS}")
         if folder not in self._made:
-            with suppress(FileExistsError):
-                os.mkdir(folder, 0o700)
+            make_private_folders(folder)
             self._made.add(folder)
         return folder
+
+    def forget_missing(self) -> None:
+        """Folders that somebody has removed are made once more, when it is their turn."""
+        if self._is_spread:
+            self._made = {folder for folder in tuple(self._made) if os.path.isdir(folder)}
+            if not os.path.isdir(self._parent):
+                with suppress(OSError):
+                    make_private_folders(self._parent)
+                    self._prepare()
+
+    def _prepare(self) -> None:
+        with suppress(OSError):  # A hint: without it the folders are of one part, as if there was one.
+            _say_unrelated(self._parent)
 
 
 def _is_slow_beside_deleted(folder: str) -> bool:

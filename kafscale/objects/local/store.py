@@ -123,7 +123,7 @@ class LocalStore(LocalReader):
         """False if nothing was done, and the long way is to be taken."""
         exists = False
         try:
-            beginning = self._temporary.folders.next()
+            beginning = self._temporary.folders.next(folder_path)
             if not self._files.write_linked(beginning, folder.descriptor, name, parts):
                 return False
         except FileExistsError as problem:
@@ -133,6 +133,7 @@ class LocalStore(LocalReader):
                 ) from problem
             exists = True
         except OSError as problem:
+            self._temporary.folders.forget_missing()
             if folder.is_there:
                 raise StoreUnavailableError(f"cannot write {key!r}: {problem}") from problem
             # It was removed this moment: ext4 says EPERM then, others ENOENT.

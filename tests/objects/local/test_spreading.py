@@ -1,15 +1,18 @@
 """New files far apart where a file system is slow beside many that were deleted."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
+from kafscale.errors import StoreUnavailableError
 from kafscale.objects.local import spreading
 from kafscale.objects.local.spreading import SPREAD_FOLDERS, NewFileFolders
 from kafscale.objects.local.store import LocalStore
 
 DEVICE = "disk7"
+OWN = "/where/the/file/will/be"
 
 
 @pytest.fixture
@@ -38,35 +41,35 @@ def parent(tmp_path: Path) -> Path:
 
 def test_ext4_without_a_journal_gets_several_folders(system: Path, parent: Path) -> None:
     folders = NewFileFolders(str(parent))
-    first_round = [folders.next() for _ in range(SPREAD_FOLDERS)]
+    first_round = [folders.next(OWN) for _ in range(SPREAD_FOLDERS)]
     assert len(set(first_round)) == SPREAD_FOLDERS
     assert {str(path) for path in parent.iterdir()} == set(first_round)
-    assert [folders.next() for _ in range(SPREAD_FOLDERS)] == first_round
+    assert [folders.next(OWN) for _ in range(SPREAD_FOLDERS)] == first_round
     assert all(path.stat().st_mode & 0o777 == 0o700 for path in parent.iterdir())
 
 
-def test_a_journal_needs_one_folder(system: Path, parent: Path) -> None:
+def test_a_journal_needs_none(system: Path, parent: Path) -> None:
     (system / "jbd2" / f"{DEVICE}-8").mkdir()
-    assert NewFileFolders(str(parent)).next() == str(parent)
+    assert NewFileFolders(str(parent)).next(OWN) == OWN
     assert not list(parent.iterdir())
 
 
 def test_the_journal_of_another_device_is_none(system: Path, parent: Path) -> None:
     (system / "jbd2" / f"{DEVICE}1-8").mkdir()
-    assert NewFileFolders(str(parent)).next() != str(parent)
+    assert NewFileFolders(str(parent)).next(OWN) != OWN
 
 
 @pytest.mark.parametrize("untold", ["block", "ext4", "jbd2"])
-def test_a_system_that_does_not_tell_gets_one_folder(system: Path, parent: Path, untold: str) -> None:
+def test_a_system_that_does_not_tell_gets_none(system: Path, parent: Path, untold: str) -> None:
     (system / untold).rename(system / "elsewhere")
-    assert NewFileFolders(str(parent)).next() == str(parent)
+    assert NewFileFolders(str(parent)).next(OWN) == OWN
 
 
 def test_a_file_system_without_the_hint_is_used(
     system: Path, parent: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spreading, "_GET_FLAGS", 0)
-    assert os.path.isdir(NewFileFolders(str(parent)).next())
+    assert os.path.isdir(NewFileFolders(str(parent)).next(OWN))
 
 
 async def test_objects_come_from_the_folders_and_leave_none(system: Path, tmp_path: Path) -> None:
@@ -79,3 +82,20 @@ async def test_objects_come_from_the_folders_and_leave_none(system: Path, tmp_pa
     )
     await store.close()
     assert not list((tmp_path / "store" / ".tmp").iterdir())
+
+
+@pytest.mark.parametrize("removed", [".tmp", ".tmp/*", ".tmp/*/part-*"])
+async def test_folders_that_somebody_removed_come_back(system: Path, tmp_path: Path, removed: str) -> None:
+    store = LocalStore(tmp_path / "store")
+    refused = 0
+    for number in range(3 * SPREAD_FOLDERS):
+        if number == SPREAD_FOLDERS:
+            for path in (tmp_path / "store").glob(removed):
+                shutil.rmtree(path)
+        try:
+            await store.put_if_absent(f"folder/{number}", [b"content"])
+        except StoreUnavailableError:
+            refused += 1  # its caller tries again
+    assert refused == 1
+    assert len([found async for found in store.list("")]) == 3 * SPREAD_FOLDERS - refused
+    await store.close()
