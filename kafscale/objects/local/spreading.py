@@ -54,7 +54,7 @@ class NewFileFolders:
         return folder
 
     def forget_missing(self) -> None:
-        """Folders that somebody has removed are made once more, when it is their turn."""
+        """Folders that were removed are made once more, when it is their turn."""
         if self._is_spread:
             self._made = {folder for folder in tuple(self._made) if os.path.isdir(folder)}
             if not os.path.isdir(self._parent):

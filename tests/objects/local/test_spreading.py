@@ -85,7 +85,7 @@ async def test_objects_come_from_the_folders_and_leave_none(system: Path, tmp_pa
 
 
 @pytest.mark.parametrize("removed", [".tmp", ".tmp/*", ".tmp/*/part-*"])
-async def test_folders_that_somebody_removed_come_back(system: Path, tmp_path: Path, removed: str) -> None:
+async def test_folders_that_were_removed_come_back(system: Path, tmp_path: Path, removed: str) -> None:
     store = LocalStore(tmp_path / "store")
     refused = 0
     for number in range(3 * SPREAD_FOLDERS):
