@@ -38,7 +38,8 @@ class NewFileFolders:
         self._numbers = itertools.count()
         self._made: set[str] = set()
         if self._is_spread:
-            self._prepare()
+            with suppress(OSError):  # A hint: without it the folders are of one part, as if there was one.
+                _say_unrelated(parent)
 
     def next(self, own: str) -> str:
         """Where to begin a file that will be in the folder `own`: that folder, if nothing is gained by another.
@@ -55,16 +56,7 @@ class NewFileFolders:
 
     def forget_missing(self) -> None:
         """Folders that were removed are made once more, when it is their turn."""
-        if self._is_spread:
-            self._made = {folder for folder in tuple(self._made) if os.path.isdir(folder)}
-            if not os.path.isdir(self._parent):
-                with suppress(OSError):
-                    make_private_folders(self._parent)
-                    self._prepare()
-
-    def _prepare(self) -> None:
-        with suppress(OSError):  # A hint: without it the folders are of one part, as if there was one.
-            _say_unrelated(self._parent)
+        self._made = {folder for folder in tuple(self._made) if os.path.isdir(folder)}
 
 
 def _is_slow_beside_deleted(folder: str) -> bool:
