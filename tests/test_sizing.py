@@ -152,7 +152,7 @@ class _LateStore(ControlledStore):
         await asyncio.sleep(self._latencies.lognormvariate(math.log(0.025), 0.7))
 
 
-@pytest.mark.parametrize("percent", [0, 5, 10, 30])
+@pytest.mark.parametrize("percent", [0, 5, 10, 30, 75, 100])
 @pytest.mark.parametrize("entry_bytes", [100, HEDGED_BYTES + 1])
 def test_hedged_percentage_of_small_entries_is_sent_twice(percent: int, entry_bytes: int) -> None:
     entries, objects, body = 3000, _LateStore(), bytes(entry_bytes)
@@ -162,6 +162,7 @@ def test_hedged_percentage_of_small_entries_is_sent_twice(percent: int, entry_by
     async def put_all() -> None:
         for number in range(entries):
             assert await conditional_put.put(f"entry-{number}", [body])
+        await conditional_put.close()
 
     run_virtually(put_all())
     expected = entries * sizing.puts_per_entry(entry_bytes, percent)

@@ -19,6 +19,8 @@ from kafscale.ops.prices import Operation, Prices
 
 ACK_P50, ACK_P99 = "ack p50 / PUT p50", "ack p99 / PUT p99"
 TRANSACTIONS = "metadata transactions/flush"
+TWICE = ", PUTs twice"
+"""In the name of a row: each PUT is sent twice at once."""
 
 _CONNECTIONS = 8
 _WARM_UP_SECONDS = 2.0
@@ -30,40 +32,55 @@ _DOLLARS_PER_GET = _PRICES.of_request(Operation.GET_OBJECT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Load:
-    """Requests of one small record each, at a rate, over so many partitions in turn."""
+    """Requests of one small record each, at a rate, over so many partitions in turn.
+
+    `is_sent_twice`: each PUT is, at once, and the first answer counts.
+    """
 
     interval_ms: int
+    is_sent_twice: bool
     partitions: int
     per_second: float
 
     @property
     def row(self) -> str:
         partitions = f"{self.partitions} partition{'s' if self.partitions > 1 else ''}"
-        return f"durable, flush interval {self.interval_ms} ms, {partitions}, {self.per_second:g}/s"
+        twice = TWICE if self.is_sent_twice else ""
+        return f"durable, flush interval {self.interval_ms} ms{twice}, {partitions}, {self.per_second:g}/s"
 
 
 def _durable(stage: Stage) -> Values:
     plan = stage.plan
     with tempfile.TemporaryDirectory(prefix="kafscale-durable-", dir=stage.work_dir) as folder:
-        for interval_ms in plan.durable_intervals_ms:
+        for interval_ms, is_sent_twice in _manners(plan):
             loads = [
-                _Load(interval_ms=interval_ms, partitions=1, per_second=rate) for rate in plan.durable_rates
+                _Load(
+                    interval_ms=interval_ms,
+                    is_sent_twice=is_sent_twice,
+                    partitions=partitions,
+                    per_second=rate,
+                )
+                for partitions, rate in (
+                    *((1, rate) for rate in plan.durable_rates),
+                    (plan.durable_many_partitions, max(plan.durable_rates)),
+                )
             ]
-            rate = max(plan.durable_rates)
-            loads.append(
-                _Load(interval_ms=interval_ms, partitions=plan.durable_many_partitions, per_second=rate)
-            )
             with (
-                cluster_stores(Path(folder) / str(interval_ms)) as stores,
+                cluster_stores(Path(folder) / f"{interval_ms}-{is_sent_twice}") as stores,
                 late_bucket(stores) as (bucket, late),
             ):
-                yield from _with_interval(stage, bucket, late, interval_ms, loads)
+                yield from _with_loads(stage, bucket, late, loads)
 
 
-def _with_interval(
-    stage: Stage, bucket: LateBucket, stores: ClusterStores, interval_ms: int, loads: list[_Load]
-) -> Values:
-    settings = {**stores.settings, "KAFSCALE_FLUSH_INTERVAL_MS": str(interval_ms)}
+def _manners(plan: Plan) -> list[tuple[int, bool]]:
+    """The flush intervals, and whether each PUT is sent twice at once."""
+    return [*((interval_ms, False) for interval_ms in plan.durable_intervals_ms), (0, True)]
+
+
+def _with_loads(stage: Stage, bucket: LateBucket, stores: ClusterStores, loads: list[_Load]) -> Values:
+    settings = {**stores.settings, "KAFSCALE_FLUSH_INTERVAL_MS": str(loads[0].interval_ms)}
+    if loads[0].is_sent_twice:
+        settings["KAFSCALE_S3_HEDGED_PUTS_PERCENT"] = "100"
     with stage.running_broker(settings) as broker:
         assert isinstance(broker, Kafscale)
         for load in loads:
@@ -110,8 +127,9 @@ def _spec(broker: Kafscale, plan: Plan, load: _Load) -> PacedSpec:
 
 
 def _seconds(plan: Plan) -> float:
-    loads = (len(plan.durable_rates) + 1) * len(plan.durable_intervals_ms)
-    return 8 * len(plan.durable_intervals_ms) + loads * (plan.durable_seconds + _WARM_UP_SECONDS + 2)
+    manners = len(_manners(plan))
+    loads = (len(plan.durable_rates) + 1) * manners
+    return 8 * manners + loads * (plan.durable_seconds + _WARM_UP_SECONDS + 2)
 
 
 DURABLE = Workload(

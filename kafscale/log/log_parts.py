@@ -114,6 +114,7 @@ class LogParts:
         self.gap_guard = ProducerGapGuard()
         self.seal_debt: SealDebt[Partition] = SealDebt()
         self._retries = StoreRetries(around.new_random())
+        self._conditional_put = ConditionalPut(around.objects, self._retries, around.hedge)
         self.journals = BrokerJournals(self._make_journal)
         self.logs = self._make_logs()
         self.markers = Markers(
@@ -250,7 +251,7 @@ class LogParts:
         around = self._around
         writer = JournalWriter(
             around.objects,
-            ConditionalPut(around.objects, self._retries, around.hedge),
+            self._conditional_put,
             self._retries,
             around.settings.s3_namespace,
             journal_id,
@@ -303,3 +304,4 @@ class LogParts:
         await self.markers.close()
         await self.logs.close()
         await self.journals.close()
+        await self._conditional_put.close()

@@ -117,10 +117,11 @@ class StoreSettings:
     )
     s3_hedged_puts_percent: int = setting(
         "KAFSCALE_S3_HEDGED_PUTS_PERCENT",
-        integer(0, 50),
+        integer(0, 100),
         "10",
         "Of how many PUTs of small entries of the journal, those that take longest, a second request is sent beside "
-        "the first; 0 for none. It takes the edge off a bucket's slow answers, and costs as many requests more.",
+        "the first; 0 for none, with 100 both are sent at once. It takes the edge off a bucket's slow answers, and "
+        "costs as many requests more.",
     )
     local_fsync: bool = setting(
         "KAFSCALE_LOCAL_FSYNC",

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kafscale.objects.hedging import FIRST_DELAY_SEC, LEAST_DELAY_SEC, MOST_DELAY_SEC, Hedge, hedged
+from kafscale.objects.hedging import (
+    FIRST_DELAY_SEC,
+    LEAST_DELAY_SEC,
+    LOSER_SEC,
+    MOST_DELAY_SEC,
+    MOST_REQUESTS,
+    Hedge,
+    hedged,
+)
+from kafscale.tasks.owner import TaskOwner
 from tests.support.virtual_time import run_virtually
 from tests.support.watched_loop import in_virtual_time, watched
 
@@ -155,34 +164,68 @@ LATE_SEC = FIRST_DELAY_SEC + 0.01
 @in_virtual_time
 async def test_a_first_request_that_is_quick_is_the_only_one() -> None:
     hedge, attempts = Hedge(0.1), Attempts([QUICK])
-    assert await hedged(attempts, hedge) == 0
+    assert await hedged(attempts, hedge, TaskOwner()) == 0
     assert (attempts.began, attempts.cancelled) == ([0.0], [])
     assert hedge.delay_sec < FIRST_DELAY_SEC
 
 
 @in_virtual_time
-async def test_first_is_cancelled_and_ended_when_the_second_wins() -> None:
-    hedge, attempts = Hedge(0.1), Attempts([SLOW, QUICK])
-    assert await hedged(attempts, hedge) == 1
-    assert attempts.began == pytest.approx([0.0, FIRST_DELAY_SEC])
-    assert elapsed_sec() == pytest.approx(FIRST_DELAY_SEC + 0.02)
-    assert (attempts.cancelled, attempts.running) == ([0], 0)
-    assert hedge.delay_sec > FIRST_DELAY_SEC
+async def test_when_the_second_wins_the_first_has_a_second_to_end() -> None:
+    for first_sec, is_cancelled in ((LATE_SEC + LOSER_SEC, False), (60, True)):
+        began_sec, requests = elapsed_sec(), TaskOwner()
+        hedge, attempts = Hedge(0.1), Attempts([Course(takes_sec=first_sec), QUICK])
+        assert await hedged(attempts, hedge, requests) == 1
+        assert attempts.began == pytest.approx([began_sec, began_sec + FIRST_DELAY_SEC])
+        assert elapsed_sec() - began_sec == pytest.approx(FIRST_DELAY_SEC + 0.02)
+        assert hedge.delay_sec > FIRST_DELAY_SEC
+        await requests.wait()
+        assert elapsed_sec() - began_sec == pytest.approx(
+            FIRST_DELAY_SEC + 0.02 + LOSER_SEC if is_cancelled else first_sec
+        )
+        assert attempts.cancelled == ([0] if is_cancelled else [])
+        assert attempts.running == 0
 
 
 @in_virtual_time
-async def test_caller_goes_on_once_the_cancelled_one_left_its_memory() -> None:
-    attempts = Attempts([Course(takes_sec=60, cancellation_sec=3), QUICK])
-    assert await hedged(attempts, Hedge(0.1)) == 1
-    assert attempts.running == 0
-    assert elapsed_sec() == pytest.approx(FIRST_DELAY_SEC + 0.02 + 3)
-
-
-@in_virtual_time
-async def test_when_the_first_wins_after_all_the_second_is_cancelled() -> None:
-    attempts = Attempts([Course(takes_sec=LATE_SEC), SLOW])
-    assert await hedged(attempts, Hedge(0.1)) == 0
+async def test_when_the_first_wins_after_all_so_has_the_second() -> None:
+    requests, attempts = TaskOwner(), Attempts([Course(takes_sec=LATE_SEC), SLOW])
+    assert await hedged(attempts, Hedge(0.1), requests) == 0
+    assert (attempts.cancelled, attempts.running) == ([], 1)
+    await requests.wait()
+    assert elapsed_sec() == pytest.approx(LATE_SEC + LOSER_SEC)
     assert (attempts.cancelled, attempts.running) == ([1], 0)
+
+
+@in_virtual_time
+async def test_while_many_are_on_their_way_it_is_cancelled_at_once() -> None:
+    requests = TaskOwner()
+    for _ in range(MOST_REQUESTS):
+        requests.spawn(asyncio.sleep(60), "another request")
+    attempts = Attempts([SLOW, QUICK])
+    assert await hedged(attempts, Hedge(0.1), requests) == 1
+    await asyncio.sleep(0.001)
+    assert (attempts.cancelled, attempts.running) == ([0], 0)
+    await requests.close()
+
+
+@in_virtual_time
+async def test_owner_ends_the_request_that_was_not_needed() -> None:
+    requests, attempts = TaskOwner(), Attempts([SLOW, Course(takes_sec=0)])
+    assert await hedged(attempts, Hedge(0.1), requests) == 1
+    await requests.close()
+    assert (attempts.cancelled, attempts.running) == ([0], 0)
+    assert elapsed_sec() == pytest.approx(FIRST_DELAY_SEC)
+
+
+@in_virtual_time
+async def test_with_a_share_of_one_both_are_sent_at_once_every_time() -> None:
+    hedge, requests = Hedge(1.0), TaskOwner()
+    for number in range(3 * ALLOWANCE):
+        began_sec = elapsed_sec()
+        attempts = Attempts([Course(takes_sec=0.05), Course(takes_sec=0.02 + number % 2)])
+        assert await hedged(attempts, hedge, requests) == (number + 1) % 2
+        assert attempts.began == [began_sec, began_sec]
+    await requests.close()
 
 
 @in_virtual_time
@@ -194,7 +237,7 @@ async def test_when_both_fail_the_failure_that_came_last_counts() -> None:
     ):
         attempts = Attempts(courses)
         with pytest.raises(FailedError) as failure:
-            await hedged(attempts, Hedge(0.1))
+            await hedged(attempts, Hedge(0.1), TaskOwner())
         assert failure.value.args == (last,)
         assert len(attempts.began) == 2
 
@@ -204,7 +247,7 @@ async def test_first_that_fails_early_gets_no_second() -> None:
     """While the store refuses connections the delay would shrink to nothing."""
     hedge, attempts = Hedge(0.1), Attempts([Course(takes_sec=0.001, fails=True)])
     with pytest.raises(FailedError):
-        await hedged(attempts, hedge)
+        await hedged(attempts, hedge, TaskOwner())
     assert len(attempts.began) == 1
     assert hedge.delay_sec == FIRST_DELAY_SEC
 
@@ -215,7 +258,7 @@ async def test_when_one_of_two_fails_the_others_result_counts(failing: int) -> N
     courses = [Course(takes_sec=5), Course(takes_sec=5)]
     courses[failing] = Course(takes_sec=LATE_SEC, fails=True)
     attempts = Attempts(courses)
-    assert await hedged(attempts, Hedge(0.1)) == 1 - failing
+    assert await hedged(attempts, Hedge(0.1), TaskOwner()) == 1 - failing
     assert (len(attempts.began), attempts.cancelled) == (2, [])
 
 
@@ -225,7 +268,7 @@ async def test_without_allowance_a_late_request_is_waited_for() -> None:
     while hedge.take():
         pass
     attempts = Attempts([SLOW])
-    assert await hedged(attempts, hedge) == 0
+    assert await hedged(attempts, hedge, TaskOwner()) == 0
     assert elapsed_sec() == pytest.approx(60)
 
 
@@ -237,7 +280,7 @@ async def test_a_cancelled_caller_leaves_no_request_behind(
 ) -> None:
     course = Course(takes_sec=60, cancellation_sec=2, fails_when_cancelled=fails_when_cancelled)
     attempts = Attempts([course, course])
-    waiting = asyncio.create_task(hedged(attempts, Hedge(0.1)))
+    waiting = asyncio.create_task(hedged(attempts, Hedge(0.1), TaskOwner()))
     await asyncio.sleep(after_sec)
     waiting.cancel()
     await asyncio.sleep(1)
@@ -258,24 +301,32 @@ COURSES = st.builds(
 )
 
 
-@given(courses=st.tuples(COURSES, COURSES), cancelled_sec=st.none() | TIMES_SEC)
+@given(
+    courses=st.tuples(COURSES, COURSES),
+    cancelled_sec=st.none() | TIMES_SEC,
+    share=st.sampled_from([0.1, 1.0]),
+)
 def test_hedging_leaves_no_task_and_no_unheard_failure(
-    courses: tuple[Course, Course], cancelled_sec: float | None
+    courses: tuple[Course, Course], cancelled_sec: float | None, share: float
 ) -> None:
     async def play() -> None:
-        attempts = Attempts(list(courses))
-        waiting = asyncio.create_task(hedged(attempts, Hedge(0.1)))
+        attempts, requests = Attempts(list(courses)), TaskOwner()
+        waiting = asyncio.create_task(hedged(attempts, Hedge(share), requests))
         if cancelled_sec is not None:
             asyncio.get_running_loop().call_later(cancelled_sec, waiting.cancel)
         await asyncio.wait([waiting])
-        assert attempts.running == 0
+        assert attempts.running == len(requests)
         began = courses[: len(attempts.began)]
         if waiting.cancelled():
             assert cancelled_sec is not None
+            assert attempts.running == 0
         elif waiting.exception() is not None:
             assert isinstance(waiting.exception(), FailedError)
             assert all(course.fails for course in began)
+            assert attempts.running == 0
         else:
             assert not began[waiting.result()].fails
+        await requests.close()
+        assert attempts.running == 0
 
     run_virtually(watched(play()))

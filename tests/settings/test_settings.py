@@ -300,7 +300,7 @@ ILLEGAL = [
     ("KAFSCALE_S3_ENDPOINT", ["", "127.0.0.1:9000", "ftp://a", "http://", "http://a:0", "http://a/bucket"]),
     ("KAFSCALE_S3_PATH_STYLE", ["path"]),
     ("KAFSCALE_S3_CONCURRENCY", ["0", "4097"]),
-    ("KAFSCALE_S3_HEDGED_PUTS_PERCENT", ["-1", "51", "2.5", "10%"]),
+    ("KAFSCALE_S3_HEDGED_PUTS_PERCENT", ["-1", "101", "2.5", "10%"]),
     ("KAFSCALE_S3_HEALTH_WINDOW_SEC", ["4", "3601"]),
     ("KAFSCALE_S3_LATENCY_WARN_MS", ["0", "600001", "1s"]),
     (

@@ -86,6 +86,7 @@ class Plan:
         2,
         5,
     )  # at most so many batches of a producer: one of these for all of a run
+    hedged_percent: int = 30
     keys: int = 0  # of the records; topics with keys are compacted
     drain_rate: float = 0.5  # of producers that wait before they go on with another leader
     jobs: tuple[TransactionLoad, ...] = ()  # each reads a partition and writes to OUTPUT, with transactions
@@ -140,7 +141,8 @@ class Plan:
             longest_calm=rng.choice((0.5, 2.0, 6.0)),
             kinds=tuple(rng.sample(TROUBLES, rng.randrange(2, len(TROUBLES) + 1)))
             + ("delete topic",) * (rng.random() < 0.15) * 2,
-            stops_well=rng.random() < 0.4,
+            stops_well=(drawn := rng.random()) < 0.4,
+            hedged_percent=100 if 0.25 <= drawn < 0.6 else 30,
         )
 
     def fresh(self) -> "Plan":
@@ -238,6 +240,7 @@ class SimulatedCluster:
             flush_interval_ms=plan.flush_interval_ms,
             flushes_per_sec=plan.flushes_per_sec,
             flushes_in_flight=plan.flushes_in_flight,
+            s3_hedged_puts_percent=plan.hedged_percent,
             seal_interval_ms=plan.seal_interval_ms,
             seal_max_age_ms=plan.seal_max_age_ms,
             rack=(RACKS[broker_id % 2 + 1] if plan.racks else None),

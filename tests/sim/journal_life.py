@@ -52,7 +52,7 @@ class JournalLife:
         far = UnreliableObjects(self.objects, self.network)
         self._far_objects = far
         self._far_metadata: object = UnreliableMetadata(self.metadata, self.network)
-        hedge = Hedge(0.05) if self.rng.random() < 0.5 else None
+        hedge = self.rng.choice((None, Hedge(0.05), Hedge(1.0)))
         self.writer = JournalWriter(
             far,
             ConditionalPut(far, self._retries, hedge),

@@ -102,7 +102,7 @@ class SimulatedBroker:
             Health(),
             cast(MetadataStore, self._metadata),
             cast(ObjectStore, self._objects),
-            hedge=Hedge(0.3),
+            hedge=Hedge(self.settings.s3_hedged_puts_percent / 100),
             cleaning=CleaningInProcess(),
             clocks=Clocks(
                 now_ms=self.clock.now_ms, steady_ms=self.clock.steady_ms, steady_sec=_Time.monotonic

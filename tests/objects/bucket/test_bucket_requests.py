@@ -15,6 +15,7 @@ from kafscale.ops.metrics import Metrics
 from kafscale.ops.prices import Operation, Prices
 from kafscale.protocol.types import Buffer
 from kafscale.settings.broker import load_settings
+from kafscale.tasks.owner import TaskOwner
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
 from tests.support.s3_server import s3_server
 from tests.support.waiting import NotInTimeError, wait_until_async
@@ -113,8 +114,9 @@ async def test_a_second_request_beside_a_slow_one_is_counted(proxy: ObjectStoreP
     hedge = Hedge(0.5)
     async with counting(proxy) as (store, metrics):
         with proxy.fault(Fault(kind=FaultKind.DELAY, seconds=(0.5, 0.5), times=1)):
-            await hedged(lambda: store.put(SLOW_KEY, [b"abc"]), hedge)
+            await hedged(lambda: store.put(SLOW_KEY, [b"abc"]), hedge, requests := TaskOwner())
             proxy.release()
+            await requests.close()
     assert metrics.store_requests["PutObject"].count == 2
 
 
