@@ -1,7 +1,8 @@
 """The plan of `make test`: which runs of pytest there are. tests.run carries it out.
 
-Two runs side by side: Spark's, whose session all its tests share, and all the others, by files to several workers
-of which most wait for servers. A package of tests belongs to the second unless it is named here.
+Three runs side by side: Spark's, whose session all its tests share; the packages that mostly start processes and wait
+for them; and all the others. The last two go by files to workers, and each worker collects only its run's tests. A
+package of tests belongs to the others unless it is named here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,12 +11,24 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 WITH_SPARK = ("spark_jobs",)
+WITH_PROCESSES = (
+    "bench",
+    "commands",
+    "compat",
+    "contract",
+    "deploy",
+    "hostile",
+    "integration",
+    "operator",
+    "package",
+    "testing",
+)
 NOT_HERE = ("k8s",)  # `make test-k8s`: its control plane takes minutes to build
 FIRST = "tests.support.longest_first"
 # A test that hangs ends its worker. The run would hang too if xdist started another one in the middle of a file.
 _NO_RESTART = ("--max-worker-restart", "0")
 _DAY = ("-m", "not nightly")
-WORKERS = 4  # on two cores: what starts servers waits most of the time
+WORKERS = 2  # of each run, on two cores: what starts processes waits most of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +50,18 @@ def entries(folder: Path = TESTS) -> list[str]:
 
 def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]:
     """The runs that go on side by side; pytest's further arguments are for each of them."""
-    others = [name for name in names if name not in (*WITH_SPARK, *NOT_HERE)]
-    by_file = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-p", FIRST)
-    return (
-        Run("tests", (*by_file, *_NO_RESTART, *_DAY, *arguments, *_paths(others))),
-        Run("tests with Spark", (*_DAY, *arguments, *_paths(WITH_SPARK))),
+    names = [name for name in names if name not in NOT_HERE]
+    others = [name for name in names if name not in (*WITH_SPARK, *WITH_PROCESSES)]
+    with_processes = [name for name in names if name in WITH_PROCESSES]
+    by_file = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-p", FIRST, *_NO_RESTART)
+    with_spark = [name for name in names if name in WITH_SPARK]
+    runs = (
+        ("tests", by_file, others),
+        ("tests with processes", by_file, with_processes),
+        ("tests with Spark", (), with_spark),
+    )
+    return tuple(
+        Run(name, (*options, *_DAY, *arguments, *_paths(chosen))) for name, options, chosen in runs if chosen
     )
 
 

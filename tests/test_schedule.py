@@ -6,7 +6,7 @@ import pytest
 from _pytest.config import ExitCode
 
 from tests.run import Ended, side_by_side, verdict
-from tests.schedule import NOT_HERE, TESTS, WITH_SPARK, Run, entries, plan
+from tests.schedule import NOT_HERE, TESTS, WITH_PROCESSES, WITH_SPARK, Run, entries, plan
 from tests.support.longest_first import LONGEST, rank
 
 
@@ -25,13 +25,14 @@ def test_every_test_file_is_below_an_entry() -> None:
 
 
 def test_what_the_plan_names_is_there() -> None:
-    assert {*WITH_SPARK, *NOT_HERE} <= set(entries())
+    assert {*WITH_SPARK, *WITH_PROCESSES, *NOT_HERE} <= set(entries())
     assert set(LONGEST) <= {path.name for path in TESTS.rglob("test_*.py")}
 
 
-def test_a_new_package_runs_beside_spark() -> None:
-    tests, spark = plan(["brand_new", "spark_jobs", "k8s"])
+def test_a_new_package_runs_beside_what_is_named() -> None:
+    tests, processes, spark = plan(["brand_new", "compat", "spark_jobs", "k8s"])
     assert paths(tests) == ["brand_new"]
+    assert paths(processes) == ["compat"]
     assert paths(spark) == ["spark_jobs"]
 
 

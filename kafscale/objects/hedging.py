@@ -14,7 +14,7 @@ MOST_DELAY_SEC: Final = 5.0
 LOSER_SEC: Final = 1.0
 """How long the request that was not needed may go on."""
 MOST_REQUESTS: Final = 16
-"""While more are on their way it may not go on at all: a store that hangs must not keep others out."""
+"""While more are in flight it may not go on at all: a store that hangs must not keep others out."""
 
 _STEP: Final = 0.05
 _MOST_TOKENS: Final = 10.0

@@ -197,7 +197,7 @@ async def test_when_the_first_wins_after_all_so_has_the_second() -> None:
 
 
 @in_virtual_time
-async def test_while_many_are_on_their_way_it_is_cancelled_at_once() -> None:
+async def test_while_many_are_in_flight_it_is_cancelled_at_once() -> None:
     requests = TaskOwner()
     for _ in range(MOST_REQUESTS):
         requests.spawn(asyncio.sleep(60), "another request")
