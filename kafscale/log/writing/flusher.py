@@ -80,6 +80,8 @@ class Flusher:
         self._is_urgent = False
         self._timer: asyncio.TimerHandle | None = None
         self._flushes = TaskOwner()
+        # Those whose buffers a flush will seal that has begun: what is appended until then goes with it.
+        self._unsealed: set[Partition] = set()
         # What is in entries whose outcome is not known yet, by the entry.
         self._in_flight: dict[tuple[BrokerJournal, int], list[_Taken]] = {}
         self._room_makers = TaskOwner()
@@ -99,7 +101,7 @@ class Flusher:
     def appended(self, partition: Partition) -> None:
         """Begin or schedule a flush, after something was appended."""
         log = partition.log
-        if log is None or not log.may_seal or partition in self._room_makers:
+        if log is None or not log.may_seal or partition in self._room_makers or partition in self._unsealed:
             return
         buffer = log.waiting
         if buffer is None:
@@ -180,6 +182,7 @@ class Flusher:
             journal = partition.journal
             assert journal is not None, "what is led has a journal"
             taken.append((partition, log))
+            self._unsealed.add(partition)
             size_bytes += counted_bytes
         return None if journal is None else (journal, taken)
 
@@ -245,17 +248,23 @@ class Flusher:
     ) -> SealedEntry | None:
         """Seal the buffers and the entry; `taken` gets those that are in it. None if nothing is left to flush."""
         images: list[SliceImage] = []
-        async with self._sealing:
-            for number, (partition, log) in enumerate(partitions, 1):
-                if partition.log is log and log.may_seal and log.waiting is not None:
-                    sealed = await self._seal_one(log)
-                    sealed.buffer.times.upload = upload
-                    taken.append(_Taken(partition, log, sealed))
-                    images.append(_image(partition, sealed))
-                if number % SLICES_PER_TURN == 0:
-                    await asyncio.sleep(0)
-                self.appended(partition)  # what came since into another buffer
-            return journal.writer.seal(images) if images else None
+        sealed_count = 0
+        try:
+            async with self._sealing:
+                for number, (partition, log) in enumerate(partitions, 1):
+                    if partition.log is log and log.may_seal and log.waiting is not None:
+                        sealed = await self._seal_one(log)
+                        sealed.buffer.times.upload = upload
+                        taken.append(_Taken(partition, log, sealed))
+                        images.append(_image(partition, sealed))
+                    self._unsealed.discard(partition)
+                    sealed_count = number
+                    if number % SLICES_PER_TURN == 0:
+                        await asyncio.sleep(0)
+                    self.appended(partition)  # what came since into another buffer
+                return journal.writer.seal(images) if images else None
+        finally:
+            self._unsealed.difference_update(partition for partition, _ in partitions[sealed_count:])
 
     async def _seal_one(self, log: PartitionLog) -> SealedSegment:
         buffer, base_offset = log.start_seal()

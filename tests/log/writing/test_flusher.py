@@ -120,6 +120,26 @@ async def test_flushes_in_flight_stay_within_their_limit() -> None:
 
 
 @on_uvloop
+async def test_what_a_flush_takes_with_it_begins_no_other() -> None:
+    """A flush that finds nothing took a PUT of the budget, and was counted."""
+    async with in_process_broker(flushes_in_flight=8) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        flusher = broker.process.serving.logs.flusher
+        await flusher._sealing.acquire()  # as another flush that compresses a large slice
+        try:
+            for number in range(4):
+                await client.send_produce(topic, {0: wire.batch([b"x"])})
+                await until(lambda: len(broker.process.serving.purgatory) > number, "it has come")  # noqa: B023
+        finally:
+            flusher._sealing.release()
+        offsets = [(await client.receive_produce())[1][0].base_offset for _ in range(4)]
+        assert offsets == [0, 1, 2, 3]
+        await until(lambda: not flusher._flushes, "all flushes have ended")
+        assert broker.metrics.flushes.outcomes.total() == 1
+        assert len(await broker.objects.keys("*.entry")) == 1
+
+
+@on_uvloop
 async def test_all_partitions_of_a_broker_share_an_entry() -> None:
     async with in_process_broker(flush_interval_ms=50) as broker, broker.connect() as client:
         topic = await broker.create_topic(partitions=50)
