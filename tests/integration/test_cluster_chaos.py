@@ -190,6 +190,7 @@ def test_promises_are_kept(
             check_recovery(tmp_path, run, s3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("etcd_members", [1] if SECONDS < LONG_S else [1, 3])
 def test_promises_are_kept_by_secure_brokers(tmp_path: Path, etcd_members: int) -> None:
     """With TLS, logins, access rules and quotas: no client is kept out, refused or throttled, and nothing is lost."""

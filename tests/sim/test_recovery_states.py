@@ -24,7 +24,7 @@ from tests.sim.publication_states import (
 )
 from tests.support.nightly import by_day
 
-WALKS = by_day(50, by_night=10_000)
+WALKS = by_day(20, by_night=10_000)
 STEPS = 100
 
 
