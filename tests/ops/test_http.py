@@ -19,7 +19,7 @@ from kafscale.ops.health import Health
 from kafscale.ops.http import MAX_REQUEST_BYTES, AdminServer
 from kafscale.ops.metrics import Metrics
 from kafscale.ops.metrics_token import MetricsToken
-from tests.support.waiting import PATIENCE_SEC
+from tests.support.waiting import PATIENCE_SEC, wait_until
 
 Start = Callable[..., tuple[AdminServer, int]]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -217,6 +217,10 @@ def test_a_host_that_cannot_be_resolved_names_it() -> None:
         AdminServer(Metrics(), Health()).start("no-such-host.invalid", 0)
 
 
+def _server_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith("admin-http")]
+
+
 def test_stop_ends_open_connections_and_frees_the_port(start: Start) -> None:
     server, port = start()
     with closing(socket.create_connection(("127.0.0.1", port))) as connection:
@@ -226,7 +230,7 @@ def test_stop_ends_open_connections_and_frees_the_port(start: Start) -> None:
         assert received_until_closed(connection) == b""
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("admin-http")]
+    wait_until(lambda: not _server_threads(), "the threads of connections have ended, too")
     server.stop()
 
 
