@@ -104,6 +104,9 @@ class History:
     metadata: MemoryStore
     consumers: Sequence[Consumer]
     bodies: dict[int, bytes] = field(default_factory=dict)
+    offsets: dict[int, dict[int, int]] = field(
+        default_factory=dict
+    )  # by consumer, those that its body asks for
     has_third_broker: bool = False
     leases: list[int] = field(default_factory=list)
 
@@ -111,13 +114,15 @@ class History:
         consumer = self.consumers[poll.consumer]
         twin = self.reader if consumer.at_reader else self.leader
         if poll.anew or poll.consumer not in self.bodies:
-            self.bodies[poll.consumer] = self._body(twin, consumer)
+            self.offsets[poll.consumer] = self._offsets(twin, consumer)
+            self.bodies[poll.consumer] = self._body(twin, consumer, self.offsets[poll.consumer])
         for turn in range(poll.times):
             body = self.bodies[poll.consumer]
             twin.deadlines.tick()
             fast, slow = (twin.ask(one, body, consumer.version) for one in (twin.fast, twin.slow))
             answered = partial(are_answered, fast, slow)
-            if any(step > 0 for step in consumer.steps.values()):
+            ends = self._ends(twin, consumer)
+            if any(offset > ends[index] for index, offset in self.offsets[poll.consumer].items()):
                 # The stores are asked about an offset above the end: one of the two could see what happens meanwhile.
                 await until(answered, "both are answered")
             if turn == poll.times - 1:
@@ -126,15 +131,23 @@ class History:
             assert fast.answer == slow.answer, (consumer, poll)
             assert slow.correlation_id == fast.correlation_id + 1
 
-    def _body(self, twin: Twins, consumer: Consumer) -> bytes:
+    def _ends(self, twin: Twins, consumer: Consumer) -> dict[int, int]:
         logs, ends = twin.broker.process.serving.logs, {}
-        for index, step in consumer.steps.items():
+        for index in consumer.steps:
             partition = logs.readable(TOPIC, index)
             end = 0
             if partition is not None:
                 end = partition.last_stable_offset if consumer.isolation else partition.high_watermark
-            ends[index] = max(0, end + step)
-        request = wire.fetch_request(TOPIC, ends, max_wait_ms=5, min_bytes=consumer.min_bytes)
+            ends[index] = end
+        return ends
+
+    def _offsets(self, twin: Twins, consumer: Consumer) -> dict[int, int]:
+        return {
+            index: max(0, end + consumer.steps[index]) for index, end in self._ends(twin, consumer).items()
+        }
+
+    def _body(self, twin: Twins, consumer: Consumer, offsets: dict[int, int]) -> bytes:
+        request = wire.fetch_request(TOPIC, offsets, max_wait_ms=5, min_bytes=consumer.min_bytes)
         request.rack_id, request.isolation_level = consumer.rack, consumer.isolation
         for one in request.topics[0].partitions:
             one.current_leader_epoch = consumer.epoch
