@@ -117,6 +117,7 @@ class History:
             self.offsets[poll.consumer] = self._offsets(twin, consumer)
             self.bodies[poll.consumer] = self._body(twin, consumer, self.offsets[poll.consumer])
         for turn in range(poll.times):
+            await self._lead_again()
             body = self.bodies[poll.consumer]
             twin.deadlines.tick()
             fast, slow = (twin.ask(one, body, consumer.version) for one in (twin.fast, twin.slow))
@@ -130,6 +131,14 @@ class History:
             await until(answered, "both are answered")
             assert fast.answer == slow.answer, (consumer, poll)
             assert slow.correlation_id == fast.correlation_id + 1
+
+    async def _lead_again(self) -> None:
+        """A write may have shown a broker that another one ended its journal: it resigns, but during no question."""
+        fenced = [one for one in (self.leader, self.reader) if one.is_fenced()]
+        if fenced:
+            await self._leave_it_to_the_two()
+            await until(lambda: all(one.leads_its_own() for one in fenced), "those that resigned lead again")
+            await self._all_are_led()
 
     def _ends(self, twin: Twins, consumer: Consumer) -> dict[int, int]:
         logs, ends = twin.broker.process.serving.logs, {}
@@ -224,6 +233,10 @@ class History:
             # The name is free when the last object has gone.
             while (await client.call(request, CreateTopicsResponse, 7)).topics[0].error_code:
                 continue
+        await self._all_are_led()
+
+    async def _all_are_led(self) -> None:
+        """Both brokers know it."""
         for twin in (self.leader, self.reader):
             view = twin.fast.view
             await until(lambda: len(view.leaders(TOPIC)) == PARTITIONS, "all are led")  # noqa: B023

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kafscale.handlers import fetch
+from kafscale.metadata.store import NO_LEASE
 from kafscale.protocol.types import Buffer
 from kafscale.serving.context import Broker, ClientSoftware, Held, RequestContext
 from kafscale.serving.deadlines import Deadlines
@@ -122,6 +123,20 @@ class Twins:
         await until(lambda: reply.frame is not None, "the answer")
         assert reply.correlation_id == self._correlation_id
         return reply
+
+    def is_fenced(self) -> bool:
+        """Another broker has ended its journal, and it knows: it resigns, and has no new one yet."""
+        return self.broker.process.serving.log_parts.journals.current.is_over
+
+    def leads_its_own(self) -> bool:
+        """Under the lease that it has now, it leads all that it is to lead."""
+        basics, serving = self.broker.process.basics, self.broker.process.serving
+        if self.is_fenced() or basics.tenure.lease == NO_LEASE:
+            return False
+        leaders = self.fast.view.leaders(TOPIC)
+        own = [index for index, leader in leaders.items() if leader.broker_id == basics.settings.broker_id]
+        partitions = [serving.logs.partition(TOPIC, index) for index in own]
+        return len(leaders) == PARTITIONS and all(one is not None and one.is_led for one in partitions)
 
     def nobody_waits(self) -> bool:
         logs = self.broker.process.serving.logs
