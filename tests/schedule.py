@@ -1,8 +1,8 @@
 """The plan of `make test`: which runs of pytest there are. tests.run carries it out.
 
 Three runs side by side: Spark's, whose session all its tests share; the packages that mostly start processes and wait
-for them; and all the others. The last two go by files to workers, and each worker collects only its run's tests. A
-package of tests belongs to the others unless it is named here.
+for them; and all the others. Processes of pytest share the files of the last two (tests.support.shared_files), and
+each collects only its run's tests. A package of tests belongs to the others unless it is named here.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,19 +24,19 @@ WITH_PROCESSES = (
     "testing",
 )
 NOT_HERE = ("k8s",)  # `make test-k8s`: its control plane takes minutes to build
-FIRST = "tests.support.longest_first"
-# A test that hangs ends its worker. The run would hang too if xdist started another one in the middle of a file.
-_NO_RESTART = ("--max-worker-restart", "0")
+_SHARED = ("-p", "tests.support.longest_first", "-p", "tests.support.shared_files")
+_NO_PERCENTAGE = ("-o", "console_output_style=classic")  # it would be that of the others' tests, too
 _DAY = ("-m", "not nightly")
-WORKERS = 2  # of each run, on two cores: what starts processes waits most of the time
+PROCESSES = 2  # of each run, on two cores: what starts processes waits most of the time
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of pytest: its name for people, and the arguments that choose its tests and its workers."""
+    """One run: its name for people, pytest's arguments, and how many processes of pytest share its files."""
 
     name: str
     arguments: tuple[str, ...]
+    processes: int = 1
 
 
 def entries(folder: Path = TESTS) -> list[str]:
@@ -49,19 +49,24 @@ def entries(folder: Path = TESTS) -> list[str]:
 
 
 def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]:
-    """The runs that go on side by side; pytest's further arguments are for each of them."""
+    """The runs that go on side by side; pytest's further arguments are for each of them.
+
+    A caller's `-n` is pytest-xdist's: it shares out the files itself.
+    """
     names = [name for name in names if name not in NOT_HERE]
     others = [name for name in names if name not in (*WITH_SPARK, *WITH_PROCESSES)]
     with_processes = [name for name in names if name in WITH_PROCESSES]
-    by_file = ("-n", str(WORKERS), "--dist", "loadfile", "--no-loadscope-reorder", "-p", FIRST, *_NO_RESTART)
     with_spark = [name for name in names if name in WITH_SPARK]
+    processes = 1 if any(argument.startswith("-n") for argument in arguments) else PROCESSES
     runs = (
-        ("tests", by_file, others),
-        ("tests with processes", by_file, with_processes),
-        ("tests with Spark", (), with_spark),
+        ("tests", _SHARED, others, processes),
+        ("tests with processes", _SHARED, with_processes, processes),
+        ("tests with Spark", (), with_spark, 1),
     )
     return tuple(
-        Run(name, (*options, *_DAY, *arguments, *_paths(chosen))) for name, options, chosen in runs if chosen
+        Run(name, (*options, *_NO_PERCENTAGE, *_DAY, *arguments, *_paths(chosen)), count)
+        for name, options, chosen, count in runs
+        if chosen
     )
 
 

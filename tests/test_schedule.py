@@ -6,7 +6,7 @@ import pytest
 from _pytest.config import ExitCode
 
 from tests.run import Ended, side_by_side, verdict
-from tests.schedule import NOT_HERE, TESTS, WITH_PROCESSES, WITH_SPARK, Run, entries, plan
+from tests.schedule import NOT_HERE, PROCESSES, TESTS, WITH_PROCESSES, WITH_SPARK, Run, entries, plan
 from tests.support.longest_first import LONGEST, rank
 
 
@@ -37,10 +37,17 @@ def test_a_new_package_runs_beside_what_is_named() -> None:
 
 
 def test_the_callers_arguments_override_the_plans() -> None:
-    for run in plan(["a"], ["-k", "produce", "-n", "2"]):
-        last = len(run.arguments) - 1 - run.arguments[::-1].index("-n")
-        assert run.arguments[last : last + 2] == ("-n", "2")
+    for run in plan(["a"], ["-k", "produce", "-m", "nightly"]):
+        last = len(run.arguments) - 1 - run.arguments[::-1].index("-m")
+        assert run.arguments[last : last + 2] == ("-m", "nightly")
         assert "produce" in run.arguments
+
+
+@pytest.mark.parametrize("arguments", [["-n", "3"], ["-n3"], ["-k", "a", "-n", "auto"]])
+def test_workers_of_xdist_share_no_files_with_one_another(arguments: list[str]) -> None:
+    """xdist hands them out itself."""
+    assert [run.processes for run in plan(["a", "compat"])] == [PROCESSES, PROCESSES]
+    assert [run.processes for run in plan(["a", "compat"], arguments)] == [1, 1]
 
 
 def test_the_longest_files_come_first() -> None:

@@ -1,6 +1,6 @@
 """A pytest plugin (`-p tests.support.longest_first`): files that take long start first.
 
-So no worker of pytest-xdist ends long after the others. All other files stay in the order that they had.
+So no process of `make test` ends long after the others. All other files stay in the order that they had.
 """
 
 import pytest
@@ -58,5 +58,5 @@ def rank(file_name: str) -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After pytest-randomly, which gives all workers the same order."""
+    """After pytest-randomly."""
     items.sort(key=lambda item: rank(item.path.name))
