@@ -4,16 +4,17 @@ import base64
 import contextlib
 import hashlib
 import json
-import shutil
 import subprocess
 import tempfile
 import threading
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.compat.tools import KAFKA_LIBS, ROOT
+from tests.support import tool_cache
 from tests.support.installing import TOOLS
 from tests.support.waiting import PATIENCE_SEC
 
@@ -24,7 +25,7 @@ JVM_OPTIONS = (
     "-Xmx384m",
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 )
-JAVAC_OPTIONS = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-nowarn")
+JAVAC_OPTIONS = ("-J-XX:TieredStopAtLevel=1", "-J-XX:+UseSerialGC", "-nowarn", "--release", "17")
 CLASS_PATH = f"{KAFKA_LIBS}/*"
 TOOL_SERVER = ROOT / "tests/compat/java/ToolServer.java"
 
@@ -55,22 +56,26 @@ def java_command(main: str, *arguments: str, libs: Path = KAFKA_LIBS) -> list[st
 
 
 def compiled(*sources: Path, libs: Path = KAFKA_LIBS) -> Path:
-    """The folder with the classes of these sources. Compiled once: a JVM would need 1.3 CPU seconds each time."""
+    """The jar with the classes of these sources. Compiled once for all checkouts: it takes 1.3 CPU seconds."""
     jars = "".join(sorted(path.name for path in libs.glob("*.jar")))
     content = b"".join(path.read_bytes() for path in sources)
-    folder = TOOLS / "java-classes" / hashlib.sha256(jars.encode() + content).hexdigest()[:16]
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        new = Path(tempfile.mkdtemp(dir=folder.parent))
-        command = ["javac", *JAVAC_OPTIONS, "-cp", f"{libs}/*", "-d", str(new), *map(str, sources)]
+    stamp = hashlib.sha256(f"{JAVAC_OPTIONS}{jars}".encode() + content).hexdigest()[:16]
+    folder = TOOLS / "java-classes"
+    jar = folder / f"{stamp}.jar"
+    if jar.exists() or tool_cache.take([jar.name], stamp, folder):
+        return jar
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as new:
+        command = ["javac", *JAVAC_OPTIONS, "-cp", f"{libs}/*", "-d", new, *map(str, sources)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SEC, check=False)
         assert done.returncode == 0, done.stderr
-        try:
-            new.rename(folder)
-        except OSError:  # another process was as quick
-            shutil.rmtree(new)
-            assert folder.is_dir(), folder
-    return folder
+        packed = Path(new) / jar.name
+        with zipfile.ZipFile(packed, "w") as archive:
+            for path in sorted(Path(new).rglob("*.class")):
+                archive.write(path, path.relative_to(new))
+        packed.replace(jar)  # another process may have been as quick
+    tool_cache.keep([jar.name], stamp, folder)
+    return jar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
