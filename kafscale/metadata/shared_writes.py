@@ -1,60 +1,33 @@
 """Conditional writes that become ready at about the same time share one store transaction.
 
-As publications of partitions do (docs/decisions/0034-shared-publications.md), but a write may have several compares
-and several operations. While fewer than `transactions_at_once` are in flight, a write has a store transaction of its
-own, at once. Later ones wait, and share the next as soon as one ends. Each gets the result that it would have got
-alone: if the condition of one fails, nothing was done, that one fails, and the others are sent again.
+docs/decisions/0034-shared-publications.md says why. Theory of operation. While fewer than `transactions_at_once` are
+in flight, a write has a store transaction of its own, at once. Later ones wait, and share the next as soon as one
+ends. Each gets the result that it would have got alone: if the condition of one fails, the transaction did nothing,
+that one fails, and the others are sent again at once. What shares, and what a result says of each, is decided in
+`write_batch`.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from kafscale.errors import StoreIndeterminateError, StoreUnavailableError
-from kafscale.metadata.store import Compare, KeyValue, MetadataStore, Operation, Put, TransactionResult
+from kafscale.errors import StoreIndeterminateError
+from kafscale.metadata.store import MetadataStore, TransactionResult
+from kafscale.metadata.write_batch import MAX_TRANSACTION_BYTES, Write, WriteBatch, answers, joined_compares
 from kafscale.tasks.owner import TaskOwner
 
 TRANSACTIONS_AT_ONCE: Final = 2
 """With more, fewer writes share; with one, a write would wait for all of the transaction in flight."""
 
-MAX_TRANSACTION_BYTES: Final = 1024 * 1024
-"""Keys and values of one store transaction: by default etcd takes requests of up to 1.5 MiB."""
-
-# Besides its value an operation costs its key, below a prefix that is not known here, and a few fields around it.
-_OVERHEAD_BYTES = 256
-
-
-def request_bytes(operations: Sequence[Operation]) -> int:
-    """An upper estimate of what the operations add to a request."""
-    return sum(
-        _OVERHEAD_BYTES + 2 * len(one.key.encode()) + (len(one.value) if isinstance(one, Put) else 0)
-        for one in operations
-    )
-
-
-def _compares_bytes(compares: Sequence[Compare]) -> int:
-    """An upper estimate of what the compares add: each is read where one fails."""
-    return sum(_OVERHEAD_BYTES + 2 * len(one.key.encode()) for one in compares)
-
-
-@dataclass(frozen=True, slots=True)
-class Write:
-    """The operations, if all compares hold. No key is named twice among the compares, nor among the operations."""
-
-    compares: tuple[Compare, ...]
-    operations: tuple[Operation, ...]
-
 
 class _Waiting:
     """A write that waits for its transaction; `outcome` is done early if its waiter was cancelled."""
 
-    __slots__ = ("outcome", "size_bytes", "write")
+    __slots__ = ("outcome", "write")
 
     def __init__(self, write: Write) -> None:
         self.write = write
-        self.size_bytes = request_bytes(write.operations) + _compares_bytes(write.compares)
         self.outcome: asyncio.Future[TransactionResult] = asyncio.get_running_loop().create_future()
 
     def resolve(self, answer: TransactionResult | Exception) -> None:
@@ -64,43 +37,6 @@ class _Waiting:
             self.outcome.set_exception(answer)
         else:
             self.outcome.set_result(answer)
-
-
-class _Batch:
-    """Writes that go into one transaction."""
-
-    def __init__(self, max_operations: int, max_bytes: int) -> None:
-        self.writes: list[_Waiting] = []
-        self._max_operations = max_operations
-        self._max_bytes = max_bytes
-        self._compares: set[Compare] = set()
-        self._compared: set[str] = set()
-        self._changed: set[str] = set()
-        self._size_bytes = 0
-
-    def has_room(self, waiting: _Waiting) -> bool:
-        """True if the transaction stays within the limits; the first write always does."""
-        write = waiting.write
-        new_compares = sum(one not in self._compares for one in write.compares)
-        return not self.writes or (
-            len(self._changed) + len(write.operations) <= self._max_operations
-            and len(self._compares) + new_compares <= self._max_operations
-            and self._size_bytes + waiting.size_bytes <= self._max_bytes
-        )
-
-    def is_independent(self, write: Write) -> bool:
-        """True if neither changes what the other compares or changes."""
-        return all(
-            one.key not in self._changed and one.key not in self._compared for one in write.operations
-        ) and all(one.key not in self._changed for one in write.compares)
-
-    def add(self, waiting: _Waiting) -> None:
-        write = waiting.write
-        self.writes.append(waiting)
-        self._compares.update(write.compares)
-        self._compared.update(one.key for one in write.compares)
-        self._changed.update(one.key for one in write.operations)
-        self._size_bytes += waiting.size_bytes
 
 
 class SharedWrites:
@@ -152,17 +88,17 @@ class SharedWrites:
             self._tasks.spawn(self._send(batch), self._name)
 
     def _take(self) -> list[_Waiting]:
-        """Take as many writes as fit into one transaction, which names no key twice; the first always does."""
-        batch = _Batch(self._store.max_operations, MAX_TRANSACTION_BYTES)
+        """As many as may share a transaction. After one that may not, the others wait, too: it must get its turn."""
+        batch = WriteBatch(self._store.max_operations, MAX_TRANSACTION_BYTES)
+        taken = []
         while self._waiting:
             one = self._waiting[0]
             if not one.outcome.done():
-                # After one that does not fit, the others wait, too: a large write must get its turn.
-                if not batch.has_room(one) or not batch.is_independent(one.write):
+                if not batch.takes(one.write):
                     break
-                batch.add(one)
+                taken.append(one)
             self._waiting.popleft()
-        return batch.writes
+        return taken
 
     async def _send(self, batch: Sequence[_Waiting]) -> None:
         groups = deque([batch])
@@ -179,12 +115,8 @@ class SharedWrites:
 
     async def _transact(self, group: Sequence[_Waiting]) -> list[Sequence[_Waiting]]:
         """Send one transaction, resolve its writes, and return those to be sent again, in groups."""
-        # Several may have the same compare, such as the owner of one shard.
-        compares = list(dict.fromkeys(compare for one in group for compare in one.write.compares))
-        operations = [operation for one in group for operation in one.write.operations]
         try:
-            result = await self._store.transact(compares, operations)
-            failed = set() if result.succeeded else _failed(compares, result.found)
+            each = await self._answers([one.write for one in group])
         except ValueError as refusal:
             # Refused as a whole, and nothing was done: a part of it may be accepted.
             if len(group) > 1:
@@ -196,30 +128,15 @@ class SharedWrites:
             for one in group:
                 one.resolve(problem)
             return []
-        if result.succeeded:
-            for one in group:
-                one.resolve(result)
-            return []
-        found = dict(zip(compares, result.found, strict=True))
-        for one in group:
-            if not failed.isdisjoint(one.write.compares):
-                answer = tuple(found[compare] for compare in one.write.compares)
-                one.resolve(TransactionResult(succeeded=False, revision=result.revision, found=answer))
-        return [[one for one in group if not one.outcome.done()]]
+        again = []
+        for one, answer in zip(group, each, strict=True):
+            if answer is None:
+                again.append(one)
+            else:
+                one.resolve(answer)
+        return [again]
 
-
-def _failed(compares: Sequence[Compare], found: Sequence[KeyValue | None]) -> set[Compare]:
-    """The compares that did not hold.
-
-    Raises `StoreUnavailableError` if the store says that one failed, and none can have.
-    """
-    failed = {
-        compare
-        for compare, item in zip(compares, found, strict=True)
-        if (0 if item is None else item.mod_revision) != compare.mod_revision
-    }
-    if not failed:
-        raise StoreUnavailableError(
-            f"the metadata store refused a transaction of {len(compares)} compares, and every one holds"
-        )
-    return failed
+    async def _answers(self, writes: Sequence[Write]) -> list[TransactionResult | None]:
+        compares = joined_compares(writes)
+        operations = [operation for one in writes for operation in one.operations]
+        return answers(writes, compares, await self._store.transact(compares, operations))

@@ -13,8 +13,9 @@ from typing import Final
 from kafscale.errors import StoreError
 from kafscale.formats.transaction_record import TransactionRecord
 from kafscale.metadata import keys
-from kafscale.metadata.shared_writes import MAX_TRANSACTION_BYTES, SharedWrites, Write, request_bytes
+from kafscale.metadata.shared_writes import SharedWrites
 from kafscale.metadata.store import Compare, MetadataStore, Put, read_many
+from kafscale.metadata.write_batch import MAX_TRANSACTION_BYTES, Write, request_bytes
 from kafscale.ops.item_failures import ItemFailures
 from kafscale.ops.transaction_metrics import TransactionMetrics
 from kafscale.protocol.error_codes import KafkaError

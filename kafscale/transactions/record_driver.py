@@ -17,8 +17,9 @@ from kafscale.formats.transaction_record import (
     encode_transaction_record,
 )
 from kafscale.metadata import keys
-from kafscale.metadata.shared_writes import MAX_TRANSACTION_BYTES, SharedWrites, Write, request_bytes
+from kafscale.metadata.shared_writes import SharedWrites
 from kafscale.metadata.store import ABSENT, Compare, Delete, KeyValue, MetadataStore, Operation, Put
+from kafscale.metadata.write_batch import MAX_TRANSACTION_BYTES, Write, request_bytes
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.protocol.quoting import quoted
 from kafscale.transactions.decisions import Ignore, NeedProducerId, Refuse, Remove, Reply, Store

@@ -17,10 +17,9 @@ from kafscale.formats.partition_record import (
 from kafscale.formats.producer_batches import MOST_BATCHES, ProducerBatch
 from kafscale.log import checkpointer, partition_log
 from kafscale.log.writing import segment_buffer
-from kafscale.log.writing.publication_batch import Publication
-from kafscale.log.writing.shared_publications import MAX_BATCH_BYTES
 from kafscale.metadata.memory_store import MemoryStore as MemoryMetadata
 from kafscale.metadata.store import Compare, Operation, Put, TransactionResult
+from kafscale.metadata.write_batch import MAX_TRANSACTION_BYTES, Write
 from kafscale.ops.metric_export import render
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.types import Buffer
@@ -170,5 +169,6 @@ def test_largest_record_fits_into_a_shared_transaction() -> None:
         ),
         checkpoint_key="x" * 500,
     )
-    publication = Publication(key="x" * 300, value=encode_partition_record(record), mod_revision=1)
-    assert publication.request_bytes <= MAX_BATCH_BYTES
+    key = "x" * 300
+    write = Write((Compare(key, 1),), (Put(key, encode_partition_record(record)),))
+    assert write.request_bytes <= MAX_TRANSACTION_BYTES // 2

@@ -1,14 +1,14 @@
-"""Mistakes in publications that share a transaction, put in on purpose (see cluster_mistakes.py)."""
+"""Mistakes in writes of partition records that share a transaction, put in on purpose (see cluster_mistakes.py)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
-from kafscale.log.writing import shared_publications
-from kafscale.log.writing.publication_batch import Publication, answers
-from kafscale.log.writing.shared_publications import SharedPublications
-from kafscale.metadata.store import TransactionResult
+from kafscale.metadata import shared_writes
+from kafscale.metadata.shared_writes import SharedWrites
+from kafscale.metadata.store import Compare, TransactionResult
+from kafscale.metadata.write_batch import Write, answers
 from tests.sim.links import Conditions
 from tests.sim.simulated_producers import Load
 
@@ -31,32 +31,33 @@ SHARING: dict[str, Any] = {
     "load": Load(batches=6, longest_pause=0.1),
     "stops_well": False,
 }
-"""A plan in which most publications share a transaction, and some of those transactions fail for a part of them."""
+"""A plan in which most records share a transaction, and some of those transactions fail for a part of them."""
 
 
 def others_taken_for_published(patch: pytest.MonkeyPatch) -> None:
-    """The condition of one does not hold: that one is told, and the others as if they had been published."""
+    """The condition of one does not hold: that one is told, and the others as if they had been written."""
 
-    def hopeful(batch: Sequence[Publication], result: TransactionResult) -> list[TransactionResult | None]:
-        published = TransactionResult(succeeded=True, revision=result.revision)
-        return [answer or published for answer in answers(batch, result)]
+    def hopeful(
+        writes: Sequence[Write], compares: Sequence[Compare], result: TransactionResult
+    ) -> list[TransactionResult | None]:
+        written = TransactionResult(succeeded=True, revision=result.revision)
+        return [answer or written for answer in answers(writes, compares, result)]
 
-    patch.setattr(shared_publications, "answers", hopeful)
+    patch.setattr(shared_writes, "answers", hopeful)
 
 
 def condition_of_the_first_alone(patch: pytest.MonkeyPatch) -> None:
     """A shared transaction compares the record of one of its partitions only."""
 
-    async def careless(
-        self: SharedPublications, publications: Sequence[Publication]
-    ) -> list[TransactionResult | None]:
-        puts = [publication.put for publication in publications]
-        result = await self._metadata.transact([publications[0].compare], puts)
-        return answers(publications[:1], result) + [
-            result if result.succeeded else None for _ in publications[1:]
+    async def careless(self: SharedWrites, writes: Sequence[Write]) -> list[TransactionResult | None]:
+        compares = writes[0].compares
+        operations = [operation for one in writes for operation in one.operations]
+        result = await self._store.transact(compares, operations)
+        return answers(writes[:1], compares, result) + [
+            result if result.succeeded else None for _ in writes[1:]
         ]
 
-    patch.setattr(SharedPublications, "_answers", careless)
+    patch.setattr(SharedWrites, "_answers", careless)
 
 
 SHARING_MISTAKES: dict[Plant, dict[str, Any]] = {

@@ -22,8 +22,9 @@ from kafscale.log import checkpointer, partition_log
 from kafscale.log.compaction.cleaning_work import CleaningInProcess
 from kafscale.log.life import merge_planner, removals
 from kafscale.log.manager import LogManager
-from kafscale.log.writing import flusher, shared_publications
+from kafscale.log.writing import flusher, record_writer
 from kafscale.metadata import keys
+from kafscale.metadata.shared_writes import TRANSACTIONS_AT_ONCE
 from kafscale.metadata.store import MetadataStore
 from kafscale.objects import health as object_store_health
 from kafscale.objects.hedging import Hedge
@@ -219,7 +220,7 @@ def simulated_surroundings(
     superseded_grace_ms: int,
     removal_grace_sec: float,
     group_shards: int,
-    transactions_at_once: int = shared_publications.TRANSACTIONS_AT_ONCE,
+    transactions_at_once: int = TRANSACTIONS_AT_ONCE,
 ) -> Iterator[None]:
     """Randomness, ids and measured times come from the broker's simulated process, for the time of the block."""
     with (
@@ -236,7 +237,7 @@ def simulated_surroundings(
         mock.patch.object(partition_log, "CHECKPOINT_SEGMENTS", checkpoint_segments),
         mock.patch.object(checkpointer, "SUPERSEDED_GRACE_MS", superseded_grace_ms),
         mock.patch.object(removals, "GRACE_SEC", removal_grace_sec),
-        mock.patch.object(shared_publications, "TRANSACTIONS_AT_ONCE", transactions_at_once),
+        mock.patch.object(record_writer, "TRANSACTIONS_AT_ONCE", transactions_at_once),
         mock.patch.object(merge_planner, "NEWEST_LEFT", 1),
         mock.patch.object(object_store_health, "LOOK_INTERVAL_SEC", 1.0),
         mock.patch.object(keys, "GROUP_SHARD_COUNT", group_shards),

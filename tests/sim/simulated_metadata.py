@@ -49,7 +49,7 @@ class SimulatedMetadata(MemoryStore):
     def __init__(self, observer: CommitObserver) -> None:
         super().__init__()
         self.streams: list[WatchStream] = []
-        self.shared_publications = 0
+        self.shared_records = 0
         self.partly_failed = 0
         self._observer = observer
         self._origin = NOBODY
@@ -70,9 +70,9 @@ class SimulatedMetadata(MemoryStore):
         return result
 
     def _count_shared(self, compares: Sequence[Compare], result: TransactionResult) -> None:
-        """Of transactions that several publications share: what was published, and what failed only in part."""
+        """Of transactions that several records share: what was written, and what failed only in part."""
         if result.succeeded:
-            self.shared_publications += len(compares)
+            self.shared_records += len(compares)
         elif any(
             found is not None and found.mod_revision == compare.mod_revision
             for compare, found in zip(compares, result.found, strict=True)

@@ -98,7 +98,7 @@ async def _run(seed: int, cluster: SimulatedCluster) -> Verdict:
         "deletions": sum(log.deletions for log in cluster.invariants.logs.values()),
         "compactions": sum(log.compactions for log in cluster.invariants.logs.values()),
         "merges": sum(log.merges for log in cluster.invariants.logs.values()),
-        "shared publications": cluster.metadata.shared_publications,
+        "shared records": cluster.metadata.shared_records,
         "partly failed": cluster.metadata.partly_failed,
         "committed": cluster.transactions.count(Outcome.COMMITTED),
         "aborted": cluster.transactions.count(Outcome.ABORTED),

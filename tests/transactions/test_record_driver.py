@@ -16,8 +16,9 @@ from kafscale.formats.transaction_record import TransactionState, TransactionTop
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import CoordinatorRecord
-from kafscale.metadata.shared_writes import SharedWrites, Write
+from kafscale.metadata.shared_writes import SharedWrites
 from kafscale.metadata.store import Compare, KeyValue, Operation, Put, TransactionResult
+from kafscale.metadata.write_batch import Write
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 from kafscale.transactions import record_driver
 from kafscale.transactions.decisions import Refuse, Remove, Reply

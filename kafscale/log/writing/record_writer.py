@@ -13,11 +13,11 @@ from kafscale.formats.partition_record import JournalPosition, PartitionRecord, 
 from kafscale.log.checkpoint_pointer import CheckpointPointer, with_checkpoint
 from kafscale.log.partition import Partition
 from kafscale.log.partition_log import Change, PartitionLog
-from kafscale.log.writing.publication_batch import Publication
-from kafscale.log.writing.shared_publications import SharedPublications
 from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.metadata import keys
-from kafscale.metadata.store import KeyValue, MetadataStore
+from kafscale.metadata.shared_writes import TRANSACTIONS_AT_ONCE, SharedWrites
+from kafscale.metadata.store import Compare, KeyValue, MetadataStore, Put
+from kafscale.metadata.write_batch import Write
 
 READ_BACKS_AT_ONCE = 8
 
@@ -43,8 +43,8 @@ class RecordWriter:
         self._metadata = metadata
         self._on_stored = on_stored
         self._retries = StoreRetries(jitter)
-        self._publications = SharedPublications(metadata)
-        # A transaction without an answer leaves all of its publications in doubt, and they read back at once.
+        self._writes = SharedWrites(metadata, TRANSACTIONS_AT_ONCE, "partition records")
+        # A transaction without an answer leaves all of its records in doubt, and they are read back at once.
         self._reading_back = asyncio.Semaphore(READ_BACKS_AT_ONCE)
 
     async def store(self, partition: Partition) -> None:
@@ -80,16 +80,16 @@ class RecordWriter:
 
     async def close(self) -> None:
         """Cancel the writes in flight."""
-        await self._publications.close()
+        await self._writes.close()
 
     async def _put(self, partition: Partition, record: PartitionRecord) -> int:
         key = keys.partition(partition.id.topic, partition.id.index)
         value = encode_partition_record(record)
 
         async def attempt() -> int:
-            publication = Publication(key=key, value=value, mod_revision=partition.revision)
+            write = Write((Compare(key, partition.revision),), (Put(key, value),))
             try:
-                result = await self._publications.publish(publication)
+                result = await self._writes.write(write)
             except StoreIndeterminateError:
                 return await self._read_back(partition, key, value)
             if result.succeeded:

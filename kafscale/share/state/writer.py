@@ -21,8 +21,9 @@ from kafscale.formats.share_state_record import ShareStateRecord, decode_share_s
 from kafscale.metadata import keys
 from kafscale.metadata.keys import SharePartitionId
 from kafscale.metadata.shared_reads import SharedReads
-from kafscale.metadata.shared_writes import SharedWrites, Write
+from kafscale.metadata.shared_writes import SharedWrites
 from kafscale.metadata.store import ABSENT, Compare, KeyValue, MetadataStore, Put
+from kafscale.metadata.write_batch import Write
 from kafscale.share.state.opened import (
     Led,
     NextWrite,

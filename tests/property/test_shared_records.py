@@ -1,4 +1,4 @@
-"""Whatever becomes of transactions that publications share, each hears what it would have heard alone.
+"""Whatever becomes of transactions that partition records share, each hears what it would have heard alone.
 
 The seed decides which calls fail, which take effect late, which partitions get another leader, and whose flush is
 ended half way.
@@ -40,7 +40,7 @@ WRITES = 5
 
 
 class WrittenStore(MemoryStore):
-    """Remembers what was put under each key, at which revision, and how many publications shared transactions."""
+    """Remembers what was put under each key, at which revision, and how many records shared transactions."""
 
     def __init__(self) -> None:
         super().__init__()

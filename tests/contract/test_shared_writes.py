@@ -1,4 +1,4 @@
-"""Publications that share a transaction, in every metadata store: each receives its outcome."""
+"""Writes that share a transaction, in every metadata store: each receives its outcome."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafscale.log.writing.publication_batch import Publication
-from kafscale.log.writing.shared_publications import SharedPublications
-from kafscale.metadata.store import MetadataStore, Put, TransactionResult
+from kafscale.metadata.shared_writes import SharedWrites
+from kafscale.metadata.store import Compare, MetadataStore, Put, TransactionResult
+from kafscale.metadata.write_batch import Write
 from tests.contract.metadata_backends import BACKENDS
 
 COUNT = 300
@@ -21,13 +21,13 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield opened
 
 
-async def _publish_all(
+async def _write_all(
     store: MetadataStore, revisions: dict[str, int], value: bytes
 ) -> dict[str, TransactionResult]:
-    shared = SharedPublications(store)
+    shared = SharedWrites(store)
     results = await asyncio.gather(
         *(
-            shared.publish(Publication(key=key, value=value, mod_revision=revision))
+            shared.write(Write((Compare(key, revision),), (Put(key, value),)))
             for key, revision in revisions.items()
         )
     )
@@ -46,24 +46,24 @@ async def _created(store: MetadataStore) -> dict[str, int]:
 
 async def test_many_large_records_at_once(store: MetadataStore) -> None:
     revisions = await _created(store)
-    results = await _publish_all(store, revisions, bytes(RECORD_BYTES))
+    results = await _write_all(store, revisions, bytes(RECORD_BYTES))
     assert all(result.succeeded for result in results.values())
     held = {item.key: item for item in (await store.range("partitions/")).items}
     assert {key: item.mod_revision for key, item in held.items()} == {
         key: result.revision for key, result in results.items()
     }
     assert {item.value for item in held.values()} == {bytes(RECORD_BYTES)}
-    # Far fewer transactions than publications: those of one have its revision in common.
+    # Far fewer transactions than writes: those of one have its revision in common.
     assert len({result.revision for result in results.values()}) < COUNT / 10
 
 
-async def test_conflicting_publications_fail_and_others_succeed(
+async def test_conflicting_writes_fail_and_others_succeed(
     store: MetadataStore,
 ) -> None:
     revisions = await _created(store)
     overtaken = [f"partitions/t/{number}" for number in range(5, COUNT, 50)]
     await store.transact([], [Put(key, b"another's") for key in overtaken])
-    results = await _publish_all(store, revisions, b"new")
+    results = await _write_all(store, revisions, b"new")
     assert {key for key, result in results.items() if not result.succeeded} == set(overtaken)
     for key in overtaken:
         (found,) = results[key].found
