@@ -10,11 +10,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from kafscale.clocks import Clocks
-from kafscale.formats.journal_entry import EntrySlice, SliceKind, SliceProducer
-from kafscale.formats.producer_batches import ProducerBatch
 from kafscale.log.journal.broker_journal import BrokerJournal
 from kafscale.log.journal.writer import JournalBrokenError, JournalEndedError, SealedEntry, SliceImage
 from kafscale.log.leadership.events import Event
@@ -24,6 +21,7 @@ from kafscale.log.producer_gap_guard import ProducerGapGuard
 from kafscale.log.sealed_segment import SealedSegment
 from kafscale.log.writing.flush_pacer import FlushPacer, FlushPolicy, Waiting
 from kafscale.log.writing.flush_times import EntryUpload
+from kafscale.log.writing.taken_slice import TakenSlice
 from kafscale.log.writing.waiting_partitions import WaitingPartitions
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.ops.metrics import FlushOutcome, Metrics
@@ -40,15 +38,6 @@ MOST_SLICES = 20_000
 
 MakeRoom = Callable[[Partition, PartitionLog], Awaitable[None]]
 OnPublished = Callable[[Partition, SealedSegment], None]
-
-
-@dataclass(slots=True, eq=False)
-class _Taken:
-    """One partition's part of a flush."""
-
-    partition: Partition
-    log: PartitionLog
-    sealed: SealedSegment
 
 
 class Flusher:
@@ -83,7 +72,7 @@ class Flusher:
         # Those whose buffers a flush will seal that has begun: what is appended until then goes with it.
         self._unsealed: set[Partition] = set()
         # What is in entries whose outcome is not known yet, by the entry.
-        self._in_flight: dict[tuple[BrokerJournal, int], list[_Taken]] = {}
+        self._in_flight: dict[tuple[BrokerJournal, int], list[TakenSlice]] = {}
         self._room_makers = TaskOwner()
         self._sealing = asyncio.Lock()
         self._applying = asyncio.Lock()
@@ -202,7 +191,7 @@ class Flusher:
         """One flush. Returns how many batches it has acknowledged."""
         started_sec = time.perf_counter()
         outcome, size_bytes = FlushOutcome.FAILED, 0
-        taken: list[_Taken] = []
+        taken: list[TakenSlice] = []
         upload = EntryUpload()
         entry: SealedEntry | None = None
         try:
@@ -217,7 +206,8 @@ class Flusher:
             outcome = FlushOutcome.PUBLISHED
         except JournalEndedError as ended:
             outcome = FlushOutcome.FENCED
-            _refuse(taken)
+            for one in taken:
+                one.refuse()
             logger.warning("the journal of this broker was ended", extra={"why": str(ended)})
         except JournalBrokenError as broken:
             logger.warning("the journal cannot go on", extra={"why": str(broken)})
@@ -235,15 +225,13 @@ class Flusher:
                     if partition.log is log:
                         self._report(partition, Event.FLUSH_STOPPED)
             self._metrics.flushes.observe(size_bytes, time.perf_counter() - started_sec, outcome)
-        return (
-            sum(len(one.sealed.buffer.waiters) for one in taken) if outcome is FlushOutcome.PUBLISHED else 0
-        )
+        return sum(one.batches for one in taken) if outcome is FlushOutcome.PUBLISHED else 0
 
     async def _seal(
         self,
         journal: BrokerJournal,
         partitions: list[tuple[Partition, PartitionLog]],
-        taken: list[_Taken],
+        taken: list[TakenSlice],
         upload: EntryUpload,
     ) -> SealedEntry | None:
         """Seal the buffers and the entry; `taken` gets those that are in it. None if nothing is left to flush."""
@@ -255,8 +243,8 @@ class Flusher:
                     if partition.log is log and log.may_seal and log.waiting is not None:
                         sealed = await self._seal_one(log)
                         sealed.buffer.times.upload = upload
-                        taken.append(_Taken(partition, log, sealed))
-                        images.append(_image(partition, sealed))
+                        taken.append(TakenSlice(partition, log, sealed))
+                        images.append(taken[-1].image())
                     self._unsealed.discard(partition)
                     sealed_count = number
                     if number % SLICES_PER_TURN == 0:
@@ -273,7 +261,7 @@ class Flusher:
             return await asyncio.to_thread(log.seal, buffer, base_offset, self._now_ms())
         return log.seal(buffer, base_offset, self._now_ms())
 
-    async def _apply(self, entry: SealedEntry, taken: list[_Taken], uploaded_sec: float) -> int:
+    async def _apply(self, entry: SealedEntry, taken: list[TakenSlice], uploaded_sec: float) -> int:
         """Publish the slices of a committed entry, and return their bytes."""
         size_bytes = 0
         for number, one in enumerate(taken, 1):
@@ -287,7 +275,7 @@ class Flusher:
                 await asyncio.sleep(0)
         return size_bytes
 
-    def _publish(self, entry: SealedEntry, one: _Taken, uploaded_sec: float) -> int:
+    def _publish(self, entry: SealedEntry, one: TakenSlice, uploaded_sec: float) -> int:
         partition, log, sealed = one.partition, one.log, one.sealed
         if not log.in_flight_count:
             return 0  # The log was closed meanwhile: its waiters were answered that the outcome is unknown.
@@ -308,9 +296,10 @@ class Flusher:
 
     def journal_ended(self, journal: BrokerJournal) -> None:
         """Before logs are closed: note what is certain not to count, of entries whose requests are in flight."""
-        for (one, sequence), taken in self._in_flight.items():
-            if one is journal and journal.writer.is_refused(sequence):
-                _refuse(taken)
+        for (its_journal, sequence), taken in self._in_flight.items():
+            if its_journal is journal and journal.writer.is_refused(sequence):
+                for one in taken:
+                    one.refuse()
 
     def _report(self, partition: Partition, event: Event) -> None:
         for listener in self._listeners:
@@ -394,38 +383,3 @@ class Flusher:
             self._timer.cancel()
         await self._room_makers.close()
         await self._flushes.close()
-
-
-def _refuse(taken: list[_Taken]) -> None:
-    for one in taken:
-        one.sealed.is_refused = True
-
-
-def _image(partition: Partition, sealed: SealedSegment) -> SliceImage:
-    reference = sealed.reference
-    producers = tuple(
-        SliceProducer(
-            producer_id=one.producer_id,
-            producer_epoch=one.producer_epoch,
-            batch=ProducerBatch(
-                one.first_sequence, one.last_sequence, reference.base_offset + one.relative_offset
-            ),
-            kind=one.kind,
-        )
-        for one in sealed.buffer.producer_batches
-    )
-    row = EntrySlice(
-        topic_id=partition.topic_id,
-        topic=partition.id.topic,
-        partition=partition.id.index,
-        leader_epoch=reference.leader_epoch,
-        base_offset=reference.base_offset,
-        last_offset=reference.last_offset,
-        record_count=reference.record_count,
-        max_timestamp_ms=reference.max_timestamp_ms,
-        size_bytes=reference.size_bytes,
-        body_crc=sealed.body_crc,
-        producers=producers,
-        kind=SliceKind.TRANSACTIONS if any(one.kind for one in producers) else SliceKind.RECORDS,
-    )
-    return SliceImage(row=row, parts=sealed.parts)
