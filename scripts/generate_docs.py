@@ -5,57 +5,48 @@ test fails when what stands between them is not what the code says. The pictures
 of the chart are written whole.
 """
 
-import dataclasses
 import sys
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 import click
 
 from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.commands.export_command import export as iceberg_export
 from kafscale.commands.reconcile_command import reconcile as iceberg_reconcile
-from kafscale.groups.machine import TABLE
-from kafscale.groups.states import GroupState
 from kafscale.handlers.needs import Open
 from kafscale.handlers.routes import ROUTES, Route
 from kafscale.lake import metric_families as export_metric_families
-from kafscale.log.leadership.events import Act, Refuse
-from kafscale.log.leadership.machine import ROWS
-from kafscale.log.leadership.states import RIGHTS, Rights, State
 from kafscale.operator import metric_families as operator_metric_families
 from kafscale.ops.metric_families import FAMILIES, Family
 from kafscale.settings.broker import SETTINGS
-from kafscale.transactions.machine import TABLE as TRANSACTION_TABLE
-from kafscale.transactions.machine import ignore as no_effect
 from scripts import scale, sizing
 from scripts.alert_table import alert_rows
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
+from scripts.document_table import table
 from scripts.extras_table import extras_rows
 from scripts.format_users import format_users
 from scripts.message_types import PATH as MESSAGE_TYPES
 from scripts.message_types import message_types
 from scripts.pictures.files import picture_files
 from scripts.price_lists import PRICE_COLUMNS, price_rows
+from scripts.project import ROOT
 from scripts.resource_tables import cluster_fields, export_fields, topic_fields, user_fields
+from scripts.state_tables import (
+    group_events_table,
+    group_states_drawing,
+    leadership_drawing,
+    leadership_events_table,
+    leadership_rights_table,
+    transaction_states_table,
+)
 from spark_jobs import export, maintain, reconcile
 from spark_jobs.source.option_rows import KAFKA_HINT, REFUSED, SOURCE_OPTIONS, STORE_OPTIONS
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """Raises ValueError if a row has more or fewer cells than the head."""
-    lines = [head, tuple("---" for _ in head), *rows]
-    if any(len(line) != len(head) for line in lines):
-        raise ValueError(f"a row of the table {head} has another number of cells")
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
 
 def settings_table() -> str:
     """Every setting, in the order of the settings table."""
-    return _table(
+    return table(
         ("Setting", "Default", "Meaning", "Legal"),
         ((f"`{row.variable}`", _default(row.default), row.documentation, row.kind.legal) for row in SETTINGS),
     )
@@ -76,7 +67,7 @@ def export_metrics_table() -> str:
 
 
 def _metrics_table(families: Iterable[Family]) -> str:
-    return _table(
+    return table(
         ("Metric", "Type", "Labels", "Meaning"),
         (
             (
@@ -92,7 +83,7 @@ def _metrics_table(families: Iterable[Family]) -> str:
 
 def supported_apis_table() -> str:
     """Every API that the broker serves, by key."""
-    return _table(
+    return table(
         ("Key", "API", "Versions"),
         (
             (str(int(route.api)), route.api.api_name, f"{route.min_version}-{route.max_version}")
@@ -103,7 +94,7 @@ def supported_apis_table() -> str:
 
 def needs_table() -> str:
     """The access that each API needs a client to have, by name."""
-    return _table(
+    return table(
         ("API", "Resource", "Operation", "When"),
         (row for route in sorted(ROUTES, key=lambda route: route.api.api_name) for row in _needs_rows(route)),
     )
@@ -126,7 +117,7 @@ def _needs_rows(route: Route) -> Iterable[tuple[str, str, str, str]]:
 
 def topic_configs_table() -> str:
     """Every topic config, by name."""
-    return _table(
+    return table(
         ("Config", "Type", "Default", "Effect", "Meaning", "Legal"),
         (
             (
@@ -142,80 +133,9 @@ def topic_configs_table() -> str:
     )
 
 
-def group_states_drawing() -> str:
-    """The transitions between the states of a group, with the events that cause them."""
-    events: dict[tuple[GroupState, GroupState], list[str]] = {}
-    for (state, event), row in TABLE.items():
-        for to in row.to:
-            if to is not state:
-                events.setdefault((state, to), []).append(event.__name__)
-    ways = [f"    {state} --> {to} : {', '.join(names)}" for (state, to), names in events.items()]
-    return "\n".join(
-        ("```mermaid", "stateDiagram-v2", f"    [*] --> {GroupState.EMPTY}", *ways, "```"),
-    )
-
-
-def group_events_table() -> str:
-    """The effect of each event in each state of a group."""
-    return _table(
-        ("State", "Event", "What happens", "State after it"),
-        (
-            (state, f"`{event.__name__}`", row.meaning, ", ".join(row.to))
-            for (state, event), row in TABLE.items()
-        ),
-    )
-
-
-def transaction_states_table() -> str:
-    """The effect of each event in each state of a transactional id."""
-    return _table(
-        ("State", "Event", "What happens", "State after it"),
-        (
-            (state.name, f"`{event.__name__}`", row.meaning, ", ".join(to.name for to in row.to))
-            for (state, event), row in TRANSACTION_TABLE.items()
-            if row.action is not no_effect
-        ),
-    )
-
-
-def leadership_drawing() -> str:
-    """The ways from one state of a partition's leadership to another, with their events."""
-    events: dict[tuple[State, State], list[str]] = {}
-    for (state, event), row in ROWS.items():
-        if row.to is not state:
-            events.setdefault((state, row.to), []).append(event)
-    ways = [f"    {state} --> {to} : {', '.join(names)}" for (state, to), names in events.items()]
-    starts = [f"    [*] --> {state}" for state in (State.FOLLOWING, State.CLAIMING)]
-    return "\n".join(("```mermaid", "stateDiagram-v2", *starts, *ways, f"    {State.CLOSED} --> [*]", "```"))
-
-
-def leadership_rights_table() -> str:
-    """The rights of a partition in each state, as a table."""
-    rights = [field.name for field in dataclasses.fields(Rights)]
-    return _table(
-        ("State", *rights),
-        ((state, *("yes" if getattr(RIGHTS[state], name) else "" for name in rights)) for state in State),
-    )
-
-
-def leadership_events_table() -> str:
-    """The effect of each event in each state of a partition's leadership, as a table."""
-    return _table(
-        ("State", "Event", "What happens", "Effects", "State after it"),
-        (
-            (state, f"`{event}`", row.meaning, ", ".join(map(_effect, row.effects)), row.to)
-            for (state, event), row in ROWS.items()
-        ),
-    )
-
-
-def _effect(effect: Act | Refuse) -> str:
-    return f"refuse what waits ({effect.error_code.name})" if isinstance(effect, Refuse) else effect
-
-
 def source_options_table() -> str:
     """Every option of the Spark source that selects what it reads, and how."""
-    return _table(
+    return table(
         ("Option", "Value", "Default", "Queries", "Meaning"),
         (
             (f"`{row.name}`", row.legal, _default(row.default), row.queries, row.meaning)
@@ -227,7 +147,7 @@ def source_options_table() -> str:
 def store_options_table() -> str:
     """The short names of settings that locate the topics."""
     settings = {row.variable: row for row in SETTINGS}
-    return _table(
+    return table(
         ("Option", "Setting", "Default", "Meaning", "Legal"),
         (
             (
@@ -245,7 +165,7 @@ def store_options_table() -> str:
 def command_options_table(command: click.Command) -> str:
     """Every option of a command, from its `--help`."""
     options = [one for one in command.params if isinstance(one, click.Option) and one.name != "help"]
-    return _table(("Option", "Default", "Meaning"), map(_command_option, options))
+    return table(("Option", "Default", "Meaning"), map(_command_option, options))
 
 
 def _command_option(option: click.Option) -> tuple[str, str, str]:
@@ -261,25 +181,25 @@ def _command_option(option: click.Option) -> tuple[str, str, str]:
 def refused_options_table() -> str:
     """Options of Spark's own Kafka source that have no effect here."""
     rows = [(f"`{name}`", hint) for name, hint in REFUSED.items()]
-    return _table(("Option", "Instead"), (*rows, ("every other `kafka.*`", KAFKA_HINT)))
+    return table(("Option", "Instead"), (*rows, ("every other `kafka.*`", KAFKA_HINT)))
 
 
 def chart_values_table() -> str:
     """Every value of the chart, in the order of values.yaml."""
-    return _table(
+    return table(
         ("Value", "Default", "Meaning"),
         ((f"`{one.path}`", f"`{one.default}`", one.documentation) for one in documented_values()),
     )
 
 
 def _fields_table(fields: Iterable[tuple[str, ...]]) -> str:
-    return _table(("Field", "Type", "Default", "Meaning", "Legal"), fields)
+    return table(("Field", "Type", "Default", "Meaning", "Legal"), fields)
 
 
 def format_users_table() -> str:
     """Each module of a stored format and the modules that import it."""
     users = format_users(ROOT, ("kafscale", "spark_jobs", "scripts"))
-    return _table(
+    return table(
         ("`kafscale/formats/`", "Used by"),
         (
             (f"`{module}.py`", ", ".join(f"`{path.removeprefix('kafscale/')}`" for path in paths))
@@ -290,7 +210,7 @@ def format_users_table() -> str:
 
 GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "deploy/helm/kafscale/README.md": {"values": chart_values_table},
-    "docs/alerts.md": {"alerts": lambda: _table(("Alert", "Severity", "After"), alert_rows())},
+    "docs/alerts.md": {"alerts": lambda: table(("Alert", "Severity", "After"), alert_rows())},
     "docs/cluster.md": {
         "leadership-states": leadership_drawing,
         "leadership-rights": leadership_rights_table,
@@ -318,7 +238,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
     "docs/operations.md": {"metrics": metrics_table},
     "docs/reconcile.md": {"reconcile-options": lambda: command_options_table(reconcile.main)},
     "docs/scale.md": {
-        "loads": lambda: _table(
+        "loads": lambda: table(
             (
                 "GB/s",
                 "Busy partitions",
@@ -334,8 +254,8 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             ),
             scale.load_rows(),
         ),
-        "targets": lambda: _table(("Share of", *(one.name for one in scale.TARGETS)), scale.target_rows()),
-        "brokers": lambda: _table(
+        "targets": lambda: table(("Share of", *(one.name for one in scale.TARGETS)), scale.target_rows()),
+        "brokers": lambda: table(
             (
                 "Brokers",
                 "Partitions",
@@ -350,7 +270,7 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             ),
             scale.broker_rows(),
         ),
-        "partitions": lambda: _table(
+        "partitions": lambda: table(
             (
                 "Partitions",
                 "Metadata, MB",
@@ -362,10 +282,10 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             scale.partition_rows(),
         ),
     },
-    "docs/cost.md": {"prices": lambda: _table(PRICE_COLUMNS, price_rows())},
+    "docs/cost.md": {"prices": lambda: table(PRICE_COLUMNS, price_rows())},
     "docs/settings.md": {"settings": settings_table},
     "docs/sizing.md": {
-        "requests": lambda: _table(
+        "requests": lambda: table(
             (
                 "Interval, ms",
                 "Flushes a second",
@@ -379,10 +299,10 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             ),
             sizing.request_rows(),
         ),
-        "rates": lambda: _table(
+        "rates": lambda: table(
             ("Written to", "Segments a day", "PUTs a day", "Dollars a month"), sizing.rate_rows()
         ),
-        "clusters": lambda: _table(
+        "clusters": lambda: table(
             (
                 "Busy partitions",
                 "MB/s in all",
@@ -397,14 +317,14 @@ GENERATED: dict[str, dict[str, Callable[[], str]]] = {
             ),
             sizing.cluster_rows(),
         ),
-        "etcd": lambda: _table(
+        "etcd": lambda: table(
             ("Partitions", "Records a second", "GiB at 10 min", "GiB at 2 min", "GiB at 1 min"),
             sizing.etcd_rows(),
         ),
-        "records": lambda: _table(("Segments", "Producers", "Bytes"), sizing.record_rows()),
-        "memory": lambda: _table(("Setting", "Default, MiB"), sizing.memory_rows()),
+        "records": lambda: table(("Segments", "Producers", "Bytes"), sizing.record_rows()),
+        "memory": lambda: table(("Setting", "Default, MiB"), sizing.memory_rows()),
     },
-    "docs/install.md": {"extras": lambda: _table(("Command", "Brings", "For"), extras_rows())},
+    "docs/install.md": {"extras": lambda: table(("Command", "Brings", "For"), extras_rows())},
     "docs/spark-source.md": {
         "source-options": source_options_table,
         "store-options": store_options_table,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.docs.pages import PAGES
 
 PACKAGES: Final = ("kafscale", "spark_jobs", "scripts", "bench", "tests", "examples")

@@ -2,7 +2,7 @@
 
 import re
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 
 README = (ROOT / "README.md").read_text()
 MOST_WORDS = 950

@@ -15,7 +15,7 @@ from kafscale.operator.schema.definitions import all_definitions
 from kafscale.settings import broker as settings
 from scripts.chart_files import written_files
 from scripts.chart_values import documented_values
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from spark_jobs import export
 from tests.chart.values_sets import DIRECT, EVERYTHING, EXPORT, SETS
 from tests.support.helm import CHART, HelmError, Manifest, of_kind, only, rendered, run_helm, values_file

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.java import JVM_OPTIONS
 from tests.support.process import clean_environment

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 
 PAGES: Final = [
     *sorted(ROOT.glob("*.md")),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scripts.format_users import format_users
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 
 PAGE = ROOT / "docs/code-paths.md"
 _ROW = re.compile(r"^\|[^|]*\| `([^`|]+\.py)` \| ([^|]+) \|$", flags=re.MULTILINE)

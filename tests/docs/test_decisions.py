@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.docs.pages import page_name
 
 FOLDER = ROOT / "docs/decisions"

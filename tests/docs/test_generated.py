@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.generate_docs import GENERATED, ROOT, filled, generated, whole_files
+from scripts.generate_docs import GENERATED, filled, generated, whole_files
 from scripts.pictures.files import FOLDER, drawn, picture_files
+from scripts.project import ROOT
 
 
 @pytest.mark.parametrize("document", GENERATED)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.docs.pages import PAGES, links, page_name
 
 INDEX = ROOT / "docs/README.md"

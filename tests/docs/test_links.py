@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.docs.pages import anchors, found_in_pages, links
 
 NAMES_PAGES = (

@@ -3,7 +3,7 @@
 import re
 import tomllib
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.docs.pages import PAGES, page_name
 
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"].keys()

@@ -8,7 +8,7 @@ from kafscale.lake.metric_families import FAMILIES as EXPORT_FAMILIES
 from kafscale.operator.metric_families import FAMILIES as OPERATOR_FAMILIES
 from kafscale.ops.metric_families import FAMILIES
 from kafscale.settings.broker import SETTINGS
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.docs.pages import found_in_pages
 
 VARIABLES = {row.variable for row in SETTINGS}

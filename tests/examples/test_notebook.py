@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.support.process import clean_environment
 
 SOURCE: Final = ROOT / "examples" / "notebook" / "read_a_topic.py"

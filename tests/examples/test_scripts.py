@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.process import clean_environment
 from tests.support.waiting import PATIENCE_SEC

@@ -6,8 +6,8 @@ from kafscale.handlers.routes import ROUTES
 from kafscale.protocol import api_messages
 from kafscale.protocol.api_messages import HeartbeatRequest, HeartbeatResponse, MetadataRequest
 from kafscale.protocol.message_classes import REQUEST_CLASSES
-from scripts.generate_docs import ROOT
 from scripts.message_types import PATH, message_types
+from scripts.project import ROOT
 
 
 def test_message_types_are_current() -> None:

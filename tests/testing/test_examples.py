@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.support.waiting import PATIENCE_SEC
 from tests.testing.pytest_run import run_pytest
 

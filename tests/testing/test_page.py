@@ -5,7 +5,7 @@ import re
 import pytest
 
 from kafscale.testing import KafkaBroker, KafkaCluster, SharedKafka
-from scripts.generate_docs import ROOT
+from scripts.project import ROOT
 from tests.testing.pytest_run import run_pytest
 
 pytest_plugins = ("pytester",)
