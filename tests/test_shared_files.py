@@ -2,7 +2,9 @@
 
 import os
 import signal
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 from _pytest.config import ExitCode
@@ -95,17 +97,20 @@ def test_a_broken_file_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     assert not any("1 passed" in line for one in ended for line in one.lines)
 
 
-def test_a_file_in_two_pieces_stays_with_its_process(
-    tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, elsewhere = request.node, request.session.items[-1]
-    monkeypatch.setattr(elsewhere, "path", tmp_path / "test_other.py")
-    first, second = Share(tmp_path), Share(tmp_path)
-    items = iter([here, elsewhere, here])
-    taken = first.of(list(items))
-    assert next(taken) is here
-    assert list(second.of([here, elsewhere, here])) == [elsewhere]
-    assert list(taken) == [here]
+@dataclass
+class Item:
+    """A test, as far as the share looks at it."""
+
+    nodeid: str
+
+
+def test_a_file_in_two_pieces_stays_with_its_process(tmp_path: Path) -> None:
+    names = ("test_a.py::one", "test_b.py::one", "test_a.py::two")
+    items = one, elsewhere, two = [cast(pytest.Item, Item(name)) for name in names]
+    taken = Share(tmp_path).of(items)
+    assert next(taken) is one
+    assert list(Share(tmp_path).of(items)) == [elsewhere]
+    assert list(taken) == [two]
 
 
 def test_the_last_test_is_read_by_the_number_of_the_process(tmp_path: Path) -> None:

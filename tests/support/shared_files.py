@@ -22,28 +22,33 @@ class Share:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._now = now_file(folder, os.getpid())
-        self._taken: set[Path] = set()
+        self._taken: set[str] = set()
 
     def of(self, items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
         """The tests of files that no other process has; each file is taken when it is its turn."""
-        for path, tests in itertools.groupby(items, lambda item: item.path):
-            if self._takes(path):
+        for name, tests in itertools.groupby(items, file_of):
+            if self._takes(name):
                 yield from tests
 
-    def _takes(self, path: Path) -> bool:
-        if path in self._taken:  # whoever ordered the tests has torn a file apart
+    def _takes(self, name: str) -> bool:
+        if name in self._taken:  # whoever ordered the tests has torn a file apart
             return True
-        mark = self._folder / str(path).strip("/").replace("/", "%")
+        mark = self._folder / name.replace("/", "%")
         try:
             mark.touch(exist_ok=False)
         except FileExistsError:
             return False
-        self._taken.add(path)
+        self._taken.add(name)
         return True
 
     def enter(self, item: pytest.Item) -> None:
         """This test begins."""
         self._now.write_text(item.nodeid)
+
+
+def file_of(item: pytest.Item) -> str:
+    """The file of the test, as pytest names it."""
+    return item.nodeid.partition("::")[0]
 
 
 def now_file(folder: Path, pid: int) -> Path:
