@@ -87,6 +87,7 @@ class Plan:
         5,
     )  # at most so many batches of a producer: one of these for all of a run
     hedged_percent: int = 30
+    paces_flushes: bool = False  # of an interval of 0: if not, more are in flight together, which finds more
     keys: int = 0  # of the records; topics with keys are compacted
     drain_rate: float = 0.5  # of producers that wait before they go on with another leader
     jobs: tuple[TransactionLoad, ...] = ()  # each reads a partition and writes to OUTPUT, with transactions
@@ -143,6 +144,7 @@ class Plan:
             + ("delete topic",) * (rng.random() < 0.15) * 2,
             stops_well=(drawn := rng.random()) < 0.4,
             hedged_percent=100 if 0.25 <= drawn < 0.6 else 30,
+            paces_flushes=drawn >= 0.5,
         )
 
     def fresh(self) -> "Plan":

@@ -51,7 +51,7 @@ def mistake(**special: Any) -> Callable[[Plant], Plant]:
     """One of `SEARCH`."""
 
     def add(plant: Plant) -> Plant:
-        SEARCH[plant] = {"hedged_percent": 30, **special}
+        SEARCH[plant] = {"hedged_percent": 30, "paces_flushes": False, **special}
         return plant
 
     return add

@@ -22,7 +22,7 @@ from kafscale.log import checkpointer, partition_log
 from kafscale.log.compaction.cleaning_work import CleaningInProcess
 from kafscale.log.life import merge_planner, removals
 from kafscale.log.manager import LogManager
-from kafscale.log.writing import flusher, record_writer
+from kafscale.log.writing import flush_pacer, flusher, record_writer
 from kafscale.metadata import keys
 from kafscale.metadata.shared_writes import TRANSACTIONS_AT_ONCE
 from kafscale.metadata.store import MetadataStore
@@ -221,6 +221,7 @@ def simulated_surroundings(
     removal_grace_sec: float,
     group_shards: int,
     transactions_at_once: int = TRANSACTIONS_AT_ONCE,
+    paces_flushes: bool = True,
 ) -> Iterator[None]:
     """Randomness, ids and measured times come from the broker's simulated process, for the time of the block."""
     with (
@@ -233,6 +234,8 @@ def simulated_surroundings(
             new_journal_id=_new_token,
         ),
         mock.patch.object(flusher, "time", _Time),
+        mock.patch.object(flush_pacer, "SPACING", flush_pacer.SPACING * paces_flushes),
+        mock.patch.object(flush_pacer, "GATHER_SEC", flush_pacer.GATHER_SEC * paces_flushes),
         mock.patch.object(new_kafka_uuid, "__defaults__", (_new_uuid,)),
         mock.patch.object(partition_log, "CHECKPOINT_SEGMENTS", checkpoint_segments),
         mock.patch.object(checkpointer, "SUPERSEDED_GRACE_MS", superseded_grace_ms),

@@ -64,6 +64,7 @@ def simulate(seed: int, **special: Any) -> Verdict:
             removal_grace_sec=plan.removal_grace,
             group_shards=GROUP_SHARDS,
             transactions_at_once=plan.transactions_at_once,
+            paces_flushes=plan.paces_flushes or plan.flush_interval_ms > 0,
         ),
         errors_logged() as error_log,
     ):

@@ -165,10 +165,15 @@ class JournalWriter:
             topic_bytes=[(row.topic, row.size_bytes) for row in head.slices if not row.object_key],
         )
 
-    async def put(self, entry: SealedEntry, attempted: Callable[[], None] = _uncounted) -> None:
+    async def put(
+        self,
+        entry: SealedEntry,
+        attempted: Callable[[], None] = _uncounted,
+        answered: Callable[[], None] = _uncounted,
+    ) -> None:
         """Put a sealed entry, and return once it is committed. Of several, they return in their order.
 
-        `attempted` is called at each request that puts it.
+        `attempted` is called at each request that puts it, `answered` once it is there, before those before it.
 
         Raises `JournalEndedError` when nothing of it counts. After anything else that it raises, a cancellation too,
         the entry may count or not, and the journal takes no more entries: `JournalBrokenError`, or what no retry
@@ -179,6 +184,7 @@ class JournalWriter:
         try:
             await self._put(entry, attempted)
             self._metrics.put.observe(time.perf_counter() - started_sec)
+            answered()
             await committed
             self.unended_ms = began_ms if self.unended_ms is None else max(self.unended_ms, began_ms)
             self._metrics.commit.observe(time.perf_counter() - started_sec)

@@ -198,7 +198,10 @@ class Flusher:
             entry = await self._seal(journal, partitions, taken, upload)
             if entry is not None:
                 self._in_flight[journal, entry.sequence] = taken
-                await journal.writer.put(entry, upload.attempted)
+                began_sec = self._steady_sec()
+                await journal.writer.put(
+                    entry, upload.attempted, lambda: self._pacer.put_took(self._steady_sec() - began_sec)
+                )
                 uploaded_sec = time.perf_counter()
                 async with self._applying:
                     size_bytes = await self._apply(entry, taken, uploaded_sec)

@@ -1,6 +1,7 @@
 """When a broker writes its next entry: at once where that costs little, and never more often than is paid for."""
 
 import math
+import random
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from kafscale.log.writing.flush_pacer import (
     ENOUGH_BYTES,
     GATHER_SEC,
     SAVED_SEC,
+    SPACING,
     FlushPacer,
     FlushPolicy,
     Waiting,
@@ -161,10 +163,66 @@ def test_enough_waits_for_nothing_more(enough: dict[str, int]) -> None:
     assert delay(pacer, now_sec=1.0, **enough) == 0  # type: ignore[arg-type]
 
 
-def test_flush_interval_of_zero_gathers_nothing() -> None:
-    pacer = FlushPacer(policy(math.inf, interval_ms=0), 0.0)
+def test_flush_interval_of_zero_gathers_and_has_no_budget() -> None:
+    pacer = FlushPacer(policy(0, interval_ms=0), 0.0)
+    assert delay(pacer, now_sec=0.5) == 0
     pacer.ended(5, 0, 1.0)
-    assert delay(pacer, now_sec=1.0) == 0
+    assert delay(pacer, now_sec=1.0) == pytest.approx(GATHER_SEC)
+    assert delay(pacer, age_ms=2, now_sec=1.0 + GATHER_SEC) == 0
+    assert pacer.began(1.0 + GATHER_SEC) == 0.0, "no budget has kept it"
+
+
+def spacing(interval_ms: int = 0, *, put_sec: float = 0.1) -> FlushPacer:
+    """A pacer whose last entry began at second 1, of a store whose PUTs take so long."""
+    pacer = FlushPacer(policy(math.inf, interval_ms=interval_ms), 0.0)
+    pacer.put_took(put_sec)
+    pacer.began(1.0)
+    return pacer
+
+
+def test_entries_beside_one_another_are_spaced() -> None:
+    pacer = spacing(put_sec=0.1)
+    assert delay(pacer, in_flight=1, now_sec=1.01) == pytest.approx(SPACING * 0.1 - 0.01)
+    assert delay(pacer, in_flight=3, now_sec=1.01) == pytest.approx(3 * SPACING * 0.1 - 0.01)
+    assert delay(pacer, in_flight=3, now_sec=1.0 + 3 * SPACING * 0.1) == 0
+    assert delay(pacer, in_flight=0, now_sec=1.01) == 0, "nothing is beside it"
+
+
+@pytest.mark.parametrize("enough", [{"size_bytes": ENOUGH_BYTES}, {"urgent": True}])
+def test_large_and_urgent_entries_need_no_space(enough: dict[str, int]) -> None:
+    pacer = spacing()
+    assert delay(pacer, in_flight=1, now_sec=1.01) != 0
+    assert not pacer.may_be_due(ENOUGH_BYTES - 1, 1000)
+    assert pacer.may_be_due(ENOUGH_BYTES, 1)
+    assert delay(pacer, in_flight=1, now_sec=1.01, **enough) == 0  # type: ignore[arg-type]
+
+
+def test_the_interval_and_the_space_pass_side_by_side() -> None:
+    pacer = spacing(interval_ms=50, put_sec=0.1)
+    assert delay(pacer, in_flight=2, age_ms=10, now_sec=1.01) == pytest.approx(2 * SPACING * 0.1 - 0.01)
+    assert delay(pacer, in_flight=2, age_ms=0, now_sec=1.06) == pytest.approx(0.05)
+    assert delay(pacer, in_flight=2, age_ms=50, now_sec=1.08) == 0
+
+
+def test_before_any_put_is_known_nothing_is_spaced() -> None:
+    assert delay(FlushPacer(policy(interval_ms=0), 0.0), in_flight=1) == 0
+
+
+def test_what_is_shorter_than_a_timer_is_no_space() -> None:
+    assert delay(spacing(put_sec=0.001), in_flight=1, now_sec=1.0) == 0
+
+
+@given(median_ms=st.integers(1, 500), seed=st.integers(0, 2**32 - 1), first_sec=st.floats(0.001, 5))
+def test_the_usual_put_becomes_the_median(median_ms: int, seed: int, first_sec: float) -> None:
+    pacer, rng = FlushPacer(policy(interval_ms=0), 0.0), random.Random(seed)
+    pacer.put_took(first_sec)
+    for _ in range(500):
+        pacer.put_took(median_ms / 1000 * math.exp(rng.gauss(0, 0.7)))
+    pacer.began(1.0)
+    space_sec = delay(pacer, in_flight=1, now_sec=1.0)
+    assert space_sec is not None
+    usual_sec = space_sec / SPACING
+    assert median_ms / 2000 < usual_sec < median_ms / 500 or usual_sec < 0.001 / SPACING
 
 
 def test_gathering_is_no_wait_for_the_budget() -> None:
