@@ -249,6 +249,18 @@ def test_the_witness_complains(evidence: Evidence, complaint: str) -> None:
         check(evidence)
 
 
+def returned(name: str) -> Evidence:
+    """The first member comes back in generation 3, where it was in generation 1."""
+    journal = [*FIRST, assigned(20, 3, 0, 1), *processed(21, 0, 5)]
+    return dataclasses.replace(GOOD, journals={name: journal, "second": SECOND})
+
+
+def test_kafka_python_stays_where_it_was_and_no_other_client() -> None:
+    check(returned("kafka-python-1"))
+    with pytest.raises(WitnessError, match="started at 5 although second's commit of 6 was acknowledged"):
+        check(returned("librdkafka-1"))
+
+
 def test_an_assignment_that_comes_again_begins_a_period() -> None:
     found = periods(with_third(assigned(1, 3, 0), processed(2, 0, 0), assigned(3, 4, 0), processed(4, 0, 1)))
     own = [(one.generation, one.partition, one.offsets) for one in found if one.member == "third"]
