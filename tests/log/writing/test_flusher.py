@@ -120,6 +120,26 @@ async def test_flushes_in_flight_stay_within_their_limit() -> None:
 
 
 @on_uvloop
+async def test_an_entry_beside_another_has_what_came_in_its_space(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each had one batch, until all places were taken."""
+    monkeypatch.setattr(flush_pacer, "SPACING", 1e9)  # no machine is too busy for it
+    async with in_process_broker(flush_interval_ms=0) as broker, broker.connect() as client:
+        topic = await broker.create_topic()
+        await client.produce(topic, 0, wire.batch([b"so long does a PUT take"]))
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
+            await client.send_produce(topic, {0: wire.batch([b"at once"])})
+            await hold.reached()
+            for number in range(2):
+                await client.send_produce(topic, {0: wire.batch([b"x"])})
+                await until(lambda: len(broker.process.serving.purgatory) == 2 + number, "it has come")  # noqa: B023
+            assert hold.waiting == 1
+        # The next one begins when nothing is beside it any more.
+        for offset in (1, 2, 3):
+            assert (await client.receive_produce())[1][0].base_offset == offset
+        assert len(await broker.objects.keys("*.entry")) == 3
+
+
+@on_uvloop
 async def test_what_a_flush_takes_with_it_begins_no_other() -> None:
     """A flush that finds nothing took a PUT of the budget, and was counted."""
     async with in_process_broker(flushes_in_flight=8) as broker, broker.connect() as client:
