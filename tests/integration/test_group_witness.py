@@ -249,16 +249,19 @@ def test_the_witness_complains(evidence: Evidence, complaint: str) -> None:
         check(evidence)
 
 
-def returned(name: str) -> Evidence:
+def returned(name: str, *meanwhile: Event) -> Evidence:
     """The first member comes back in generation 3, where it was in generation 1."""
-    journal = [*FIRST, assigned(20, 3, 0, 1), *processed(21, 0, 5)]
+    journal = [*FIRST, *meanwhile, assigned(20, 3, 0, 1), *processed(21, 0, 5)]
     return dataclasses.replace(GOOD, journals={name: journal, "second": SECOND})
 
 
 def test_kafka_python_stays_where_it_was_and_no_other_client() -> None:
     check(returned("kafka-python-1"))
-    with pytest.raises(WitnessError, match="started at 5 although second's commit of 6 was acknowledged"):
+    overtaken = "started at 5 although second's commit of 6 was acknowledged"
+    with pytest.raises(WitnessError, match=overtaken):
         check(returned("librdkafka-1"))
+    with pytest.raises(WitnessError, match=overtaken):  # it had lost the partition, and knew it
+        check(returned("kafka-python-1", revoked(9, 0, 1), assigned(10, 2)))
 
 
 def test_an_assignment_that_comes_again_begins_a_period() -> None:

@@ -51,13 +51,17 @@ class Evidence:
 
 @dataclass(slots=True, kw_only=True)
 class Period:
-    """The time during which a member owned a partition, with the offsets that it processed, in its order."""
+    """The time during which a member owned a partition, with the offsets that it processed, in its order.
+
+    `was_there_before`: it was in the member's assignment before, too.
+    """
 
     member: str
     partition: int
     generation: int
     began_s: float
     ended_s: float = float("inf")
+    was_there_before: bool = False
     offsets: list[int] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -130,11 +134,13 @@ def _check_order(period: Period, log: Sequence[int]) -> None:
 def _check_start(period: Period, log: Sequence[int], own: int, commits: Sequence[Commit]) -> None:
     """It starts at a committed offset, and not before those acknowledged by then.
 
-    Or where this member itself had come to: kafka-python keeps the position of a partition that it gets back. One
-    that was stopped meanwhile starts there whatever another owner has committed, and works twice.
+    Or where this member itself had come to: kafka-python keeps the position of a partition that is in two of its
+    assignments, one after the other. One that was stopped, and missed a generation, starts there whatever another
+    owner has committed in it, and works twice.
     """
     start = period.offsets[0]
-    stayed = period.member.startswith("kafka-python") and start in log[bisect_left(log, own) :][:1]
+    keeps_position = period.member.startswith("kafka-python") and period.was_there_before
+    stayed = keeps_position and start in log[bisect_left(log, own) :][:1]
     for one in commits:
         acknowledged = one.ended_s is not None and one.ended_s < period.began_s
         _require(
@@ -265,6 +271,7 @@ def periods(evidence: Evidence) -> list[Period]:
     found: list[Period] = []
     for member, events in evidence.journals.items():
         current: dict[int, Period] = {}
+        before: tuple[int, ...] = ()
         for event in events:
             if isinstance(event, Assigned):
                 for partition in event.partitions:
@@ -275,8 +282,10 @@ def periods(evidence: Evidence) -> list[Period]:
                         partition=partition,
                         generation=event.generation,
                         began_s=event.time_s,
+                        was_there_before=partition in before,
                     )
                     found.append(current[partition])
+                before = event.owned
             elif isinstance(event, Revoked):
                 for partition in event.partitions:
                     if partition in current:

@@ -1,5 +1,6 @@
 """Ports that no other test process picks, and that stay ours over a restart."""
 
+import atexit
 import fcntl
 import itertools
 import os
@@ -65,9 +66,6 @@ def _ports_of_this_process() -> Iterator[int]:
     global _share
     if _share is None or _share[0] != os.getpid():  # a fork must not pick from its parent's ports
         share = Share(Path(tempfile.gettempdir()) / f"kafscale-test-ports-{os.getuid()}")
-        _shares.append(share)
+        atexit.register(share.close)  # until then nothing else keeps it
         _share = os.getpid(), itertools.cycle(share.ports)
     return _share[1]
-
-
-_shares: list[Share] = []  # never closed: the lock lasts as long as the process

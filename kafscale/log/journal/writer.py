@@ -26,8 +26,8 @@ MOST_UNRENEWED_MS = 3_600_000
 """A broker whose lease was renewed longer ago acknowledges nothing: fences are kept for 30 days only."""
 
 
-def _uncounted() -> None:
-    """For entries whose requests are not counted."""
+def _nothing() -> None:
+    """For a caller that does not want to know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,12 +168,13 @@ class JournalWriter:
     async def put(
         self,
         entry: SealedEntry,
-        attempted: Callable[[], None] = _uncounted,
-        answered: Callable[[], None] = _uncounted,
+        attempted: Callable[[], None] = _nothing,
+        answered: Callable[[], None] = _nothing,
     ) -> None:
         """Put a sealed entry, and return once it is committed. Of several, they return in their order.
 
-        `attempted` is called at each request that puts it, `answered` once it is there, before those before it.
+        `attempted` is called at each request that puts it. `answered` is called once it is stored, while it may
+        still wait for earlier entries.
 
         Raises `JournalEndedError` when nothing of it counts. After anything else that it raises, a cancellation too,
         the entry may count or not, and the journal takes no more entries: `JournalBrokenError`, or what no retry

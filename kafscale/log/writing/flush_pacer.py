@@ -4,9 +4,9 @@ An entry costs one PUT, whatever is in it. So one is begun at once while none is
 allows it: with little traffic an acknowledgement waits for one PUT. What comes meanwhile gathers, until the oldest of
 it is as old as the flush interval, or there is enough of it that another entry is worth its PUT.
 
-Entries beside one another, of records that are too old to wait for those in flight, begin `SPACING` of a usual PUT
-apart for each of these. They are acknowledged in their order: begun closer, they wait for the same slow PUT, and what
-comes while all places are taken waits for the next one. So the space costs no time, and saves PUTs
+An entry whose records are too old to wait for those in flight begins a while after the last one: `SPACING` of a usual
+PUT for each in flight. Entries are acknowledged in their order. Without the space four would begin at once, wait for
+the same slow PUT, and make what comes meanwhile wait, too. So the space costs no time, and saves PUTs
 (docs/decisions/0098-entries-are-spaced.md).
 
 A producer that is acknowledged sends its next batches a moment later. Without a pause for them the entries of a

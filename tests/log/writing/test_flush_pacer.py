@@ -212,7 +212,7 @@ def test_what_is_shorter_than_a_timer_is_no_space() -> None:
     assert delay(spacing(put_sec=0.001), in_flight=1, now_sec=1.0) == 0
 
 
-@given(median_ms=st.integers(1, 500), seed=st.integers(0, 2**32 - 1), first_sec=st.floats(0.001, 5))
+@given(median_ms=st.integers(20, 500), seed=st.integers(0, 2**32 - 1), first_sec=st.floats(0.001, 5))
 def test_the_usual_put_becomes_the_median(median_ms: int, seed: int, first_sec: float) -> None:
     pacer, rng = FlushPacer(policy(interval_ms=0), 0.0), random.Random(seed)
     pacer.put_took(first_sec)
@@ -222,7 +222,7 @@ def test_the_usual_put_becomes_the_median(median_ms: int, seed: int, first_sec: 
     space_sec = delay(pacer, in_flight=1, now_sec=1.0)
     assert space_sec is not None
     usual_sec = space_sec / SPACING
-    assert median_ms / 2000 < usual_sec < median_ms / 500 or usual_sec < 0.001 / SPACING
+    assert median_ms / 2000 < usual_sec < median_ms / 500
 
 
 def test_gathering_is_no_wait_for_the_budget() -> None:
