@@ -71,16 +71,19 @@ def etcd_revision(endpoint: str) -> int:
 
 
 class Rounds:
-    """Sends a record to every partition of a topic, a number of times a second."""
+    """Sends a record to each of these partitions of a topic, a number of times a second."""
 
-    def __init__(self, client: Client, topic: str, partitions: int) -> None:
+    def __init__(self, client: Client, topic: str, partitions: Sequence[int]) -> None:
         self._client = client
         values = record_pool(RANDOM, 100)
         records = batch(values[:1])
         self._frames = [
-            produce_frame_of(topic, dict.fromkeys(range(first, last), records), correlation_id=1)
-            for first in range(0, partitions, PARTITIONS_IN_REQUEST)
-            for last in [min(partitions, first + PARTITIONS_IN_REQUEST)]
+            produce_frame_of(
+                topic,
+                dict.fromkeys(partitions[first : first + PARTITIONS_IN_REQUEST], records),
+                correlation_id=1,
+            )
+            for first in range(0, len(partitions), PARTITIONS_IN_REQUEST)
         ]
         self._errors_begin = 4 + 4 + 4 + 2 + len(topic.encode()) + 4 + 4
 
@@ -166,7 +169,7 @@ def main(
             broker.client() as client,
         ):
             client.create_topic("busy", number)
-            rounds = Rounds(client, "busy", number)
+            rounds = Rounds(client, "busy", range(number))
             rounds.send(rounds_per_sec, warm_up)
             before = counts(broker, etcd)
             sent = rounds.send(rounds_per_sec, seconds)

@@ -67,10 +67,17 @@ class Client:
 
     def partitions_with_leader(self, *topics: str) -> int:
         """The number of these topics' partitions that have a leader; none of a topic that is not known (yet)."""
-        reply = MetadataResponse.decode(
-            self.exchange(metadata_frame(topics)), version=_METADATA_VERSION, header=True, framed=True
-        )
+        reply = self._metadata(*topics)
         return sum(1 for topic in reply.topics for partition in topic.partitions if partition.leader_id >= 0)
+
+    def led_partitions(self, topic: str) -> dict[tuple[str, int], list[int]]:
+        """The topic's partitions by the host and port of their leader."""
+        reply = self._metadata(topic)
+        addresses = {broker.node_id: (broker.host, broker.port) for broker in reply.brokers}
+        led: dict[tuple[str, int], list[int]] = {}
+        for partition in reply.topics[0].partitions:
+            led.setdefault(addresses[partition.leader_id], []).append(partition.partition_index)
+        return led
 
     def create_topic(self, topic: str, partitions: int, replicas: int = 1) -> None:
         """Creates the topic and returns once every partition has a leader."""
@@ -115,6 +122,10 @@ class Client:
             length = self._receive(_LENGTH.size)
             replies.append(length + self._receive(_LENGTH.unpack(length)[0]))
         return replies
+
+    def _metadata(self, *topics: str) -> Any:
+        reply = self.exchange(metadata_frame(topics))
+        return MetadataResponse.decode(reply, version=_METADATA_VERSION, header=True, framed=True)
 
     def _request(self, request: Any, response_class: Any, version: int) -> Any:
         frame = encode(request, version, correlation_id=1)

@@ -14,7 +14,7 @@ def test_every_round_is_a_slice_of_every_partition(tmp_path: Path) -> None:
     with running({}, tmp_path) as (broker, etcd), broker.client() as client:
         client.create_topic("busy", PARTITIONS)
         before = counts(broker, etcd)
-        sent = Rounds(client, "busy", PARTITIONS).send(per_sec=4, seconds=1)
+        sent = Rounds(client, "busy", range(PARTITIONS)).send(per_sec=4, seconds=1)
         after = counts(broker, etcd)
         ends = [client.log_end_offset("busy", index) for index in range(PARTITIONS)]
         client.create_topic("another", 1)
@@ -32,4 +32,4 @@ def test_a_refused_record_ends_the_measurement(tmp_path: Path) -> None:
     with running({}, tmp_path) as (broker, _), broker.client() as client:
         client.create_topic("busy", 3)
         with pytest.raises(WireError, match="error code"):
-            Rounds(client, "busy", 4).send(per_sec=4, seconds=1)
+            Rounds(client, "busy", range(4)).send(per_sec=4, seconds=1)
