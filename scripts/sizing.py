@@ -27,6 +27,7 @@ from kafscale.log.partition_log import CHECKPOINT_SEGMENTS
 from kafscale.log.writing.conditional_put import HEDGED_BYTES
 from kafscale.objects.bucket.multipart import PART_BYTES
 from kafscale.objects.bucket.store import MULTIPART_ABOVE_BYTES
+from kafscale.objects.hedging import USUAL_PERCENT
 from kafscale.ops.prices import DAYS_PER_MONTH, EXPRESS_ONE_ZONE, GB_BYTES, Operation, Prices
 from kafscale.settings.broker import Settings
 from kafscale.tools.cost.intervals import entries_per_sec
@@ -74,7 +75,7 @@ class Load:
     flush_interval_ms: int = DEFAULTS.flush_interval_ms
     flushes_per_sec: float = FLUSHES_PER_SEC_ON_A_BUCKET
     following: int = 0
-    hedged_percent: int = DEFAULTS.s3_hedged_puts_percent
+    hedged_percent: int = USUAL_PERCENT
 
     @property
     def broker_bytes_per_sec(self) -> float:
@@ -128,7 +129,7 @@ class Calls:
         return (puts + gets) * DAYS_PER_MONTH
 
 
-def puts_per_entry(entry_bytes: float, hedged_percent: int = DEFAULTS.s3_hedged_puts_percent) -> float:
+def puts_per_entry(entry_bytes: float, hedged_percent: int = USUAL_PERCENT) -> float:
     """An entry, and the hedged request beside a slow small one.
 
     Fewer where answers take less than the 5 ms that are waited at least, or where nearly all are equally late. On

@@ -15,7 +15,7 @@ from kafscale.extras import extra_needed
 from kafscale.formats.export_records import ExportRecord
 from kafscale.formats.journal_keys import journal_bucket_prefix
 from kafscale.metadata.store import MetadataReader, MetadataStore
-from kafscale.objects.hedging import Hedge
+from kafscale.objects.hedging import PERCENT_AT_ONCE, USUAL_PERCENT, Hedge
 from kafscale.objects.journal_bucket import JournalBucketStore, ReplicatedReader
 from kafscale.objects.object_store import ListingReader, ObjectReader, ObjectStore
 from kafscale.objects.replica_reads import ReplicaReads
@@ -308,9 +308,17 @@ def journal_place(settings: Settings) -> JournalPlace:
 
 def open_hedge(settings: Settings) -> Hedge | None:
     """When a second request is sent beside a slow PUT of an entry; None for a folder: its disk would only do more."""
-    if settings.s3_bucket is None or settings.s3_hedged_puts_percent == 0:
+    percent = hedged_percent(settings)
+    if settings.s3_bucket is None or percent == 0:
         return None
-    return Hedge(settings.s3_hedged_puts_percent / 100)
+    return Hedge(percent / 100)
+
+
+def hedged_percent(settings: Settings) -> int:
+    """Of how many PUTs of small entries a second request is sent beside the first."""
+    if settings.s3_hedged_puts_percent is not None:
+        return settings.s3_hedged_puts_percent
+    return PERCENT_AT_ONCE if settings.flush_interval_ms == 0 else USUAL_PERCENT
 
 
 def _open_objects(settings: Settings, meters: RequestMeters | None) -> ObjectStore:

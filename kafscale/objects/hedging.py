@@ -8,6 +8,10 @@ from kafscale.tasks.owner import TaskOwner
 
 Result = TypeVar("Result")
 
+USUAL_PERCENT: Final = 10
+PERCENT_AT_ONCE: Final = 100
+"""Where entries are written at once and several are in flight: each is acknowledged after the slowest before it."""
+
 FIRST_DELAY_SEC: Final = 0.1
 LEAST_DELAY_SEC: Final = 0.005
 MOST_DELAY_SEC: Final = 5.0

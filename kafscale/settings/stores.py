@@ -14,6 +14,7 @@ from kafscale.settings.kinds import (
     integer,
     key_segment,
     metadata_prefix,
+    optional_integer,
     text,
 )
 from kafscale.settings.rows import derived, secret, setting
@@ -115,10 +116,10 @@ class StoreSettings:
         "64",
         "How many requests to the object store may be in flight at the same time.",
     )
-    s3_hedged_puts_percent: int = setting(
+    s3_hedged_puts_percent: int | None = derived(
         "KAFSCALE_S3_HEDGED_PUTS_PERCENT",
-        integer(0, 100),
-        "10",
+        optional_integer(0, 100),
+        "10, and 100 with KAFSCALE_FLUSH_INTERVAL_MS=0",
         "Of how many PUTs of small entries of the journal, those that take longest, a second request is sent beside "
         "the first; 0 for none, with 100 both are sent at once. It takes the edge off a bucket's slow answers, and "
         "costs as many requests more.",

@@ -68,9 +68,9 @@ def test_goal_without_figures_or_divisor_reports_none() -> None:
         (polls_row(1_000, 500, 10_000), "% of a core", "idle CPU"),
         ("durable, flush interval 0 ms, 1 partition, 20/s", "ack p50 / PUT p50", "durable ack p50"),
         (
-            "durable, flush interval 0 ms, PUTs twice, 1 partition, 20/s",
+            "durable, flush interval 0 ms, one PUT in ten twice, 1 partition, 20/s",
             "ack p50 / PUT p50",
-            "ack p50 / PUT p50 with PUTs sent twice",
+            "ack p50 / PUT p50, one PUT in ten twice",
         ),
         (
             "durable, flush interval 500 ms, 50 partitions, 1000/s",

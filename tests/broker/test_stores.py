@@ -97,3 +97,23 @@ def test_costs_are_shared_in_the_bucket_that_is_asked(
         "orders": dollars / 2,
         "clicks": dollars / 2,
     }
+
+
+@pytest.mark.parametrize(
+    ("settings", "percent"),
+    [
+        ({}, 10),
+        ({"KAFSCALE_FLUSH_INTERVAL_MS": "1"}, 10),
+        ({"KAFSCALE_FLUSH_INTERVAL_MS": "0"}, 100),
+        ({"KAFSCALE_FLUSH_INTERVAL_MS": "0", "KAFSCALE_S3_HEDGED_PUTS_PERCENT": "10"}, 10),
+        ({"KAFSCALE_FLUSH_INTERVAL_MS": "0", "KAFSCALE_S3_HEDGED_PUTS_PERCENT": "0"}, 0),
+        ({"KAFSCALE_S3_HEDGED_PUTS_PERCENT": "50"}, 50),
+    ],
+)
+def test_entries_written_at_once_are_hedged_more_often(settings: dict[str, str], percent: int) -> None:
+    assert stores.hedged_percent(load_settings(settings)) == percent
+    assert stores.open_hedge(load_settings(settings)) is None  # in a folder none is
+    on_a_bucket = load_settings(
+        {"KAFSCALE_S3_BUCKET": "bucket", "KAFSCALE_ETCD_ENDPOINTS": "e:2379", **settings}
+    )
+    assert (stores.open_hedge(on_a_bucket) is None) == (percent == 0)
