@@ -26,8 +26,8 @@ botocore.session.create_loader = functools.cache(botocore.session.create_loader)
 
 # No deadline: a machine that is busy with other tests is no defect. What fails is printed so that it can be
 # repeated; pytest-randomly seeds Hypothesis too and prints that seed in the header.
-# A test that gives no number of examples tries a quarter of Hypothesis' own 100 in `make test`.
-EXAMPLES = 500 if os.environ.get("KAFSCALE_TEST_NIGHTLY", "") not in ("", "0") else 25
+# A test that gives no number of examples tries a tenth of Hypothesis' own 100 in `make test`.
+EXAMPLES = 500 if os.environ.get("KAFSCALE_TEST_NIGHTLY", "") not in ("", "0") else 10
 hypothesis.settings.register_profile("kafscale", deadline=None, print_blob=True, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("kafscale")
 

@@ -43,7 +43,12 @@ SKIPPED_WHOLE = "import pytest\npytest.skip('no kcat here', allow_module_level=T
 
 
 @pytest.mark.parametrize(
-    ("source", "options"), [(SKIPPING, ["-n", "1"]), (SKIPPED_WHOLE, [])], ids=["xdist", "module"]
+    ("source", "options"),
+    [
+        pytest.param(SKIPPING, [], id="alone"),
+        pytest.param(SKIPPING, ["-n", "1"], id="xdist", marks=pytest.mark.nightly),
+        pytest.param(SKIPPED_WHOLE, [], id="module"),
+    ],
 )
 def test_a_skip_fails_the_run_and_its_reason_is_shown(
     tmp_path: Path, source: str, options: list[str]
@@ -74,7 +79,10 @@ def test_a():
 """
 
 
-@pytest.mark.parametrize("options", [[], ["-n", "1"]], ids=["alone", "xdist"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param([], id="alone"), pytest.param(["-n", "1"], id="xdist", marks=pytest.mark.nightly)],
+)
 def test_the_callers_settings_are_not_seen(tmp_path: Path, options: list[str]) -> None:
     finished = run(
         tmp_path, SEEING, *options, KAFSCALE_LOG_LEVEL="debug", KAFSCALE_BROKER_ID="7", KAFSCALE_TEST_SEED="4"

@@ -58,6 +58,7 @@ def test_the_next_process_does_not_compile_again(program: Path) -> None:
     assert run(program) == 1
 
 
+@pytest.mark.nightly
 def test_in_an_installation_that_cannot_be_written(program: Path, tmp_path: Path) -> None:
     closed(program)
     temporary = tmp_path / "temporary"
@@ -75,6 +76,7 @@ def test_in_an_installation_that_cannot_be_written(program: Path, tmp_path: Path
     assert run(program, **environment) == 0
 
 
+@pytest.mark.nightly
 def test_without_a_writable_cache_each_process_compiles(program: Path, tmp_path: Path) -> None:
     closed(program)
     name = f"kafscale-compiled-{os.getuid()}"

@@ -62,7 +62,7 @@ def bodies(draw: st.DrawFn) -> bytes:
 
 
 @given(body=bodies(), data=st.data())
-@settings(max_examples=by_day(50, by_night=1_000))
+@settings(max_examples=by_day(20, by_night=1_000))
 def test_batches_of_aborted_transactions_are_left_out(body: bytes, data: st.DataObject) -> None:
     # A producer's transactions do not overlap.
     taken: dict[int, int] = {}
@@ -91,7 +91,7 @@ def test_batches_of_aborted_transactions_are_left_out(body: bytes, data: st.Data
 
 
 @given(body=bodies(), data=st.data())
-@settings(max_examples=by_day(60, by_night=1_500))
+@settings(max_examples=by_day(24, by_night=1_500))
 def test_the_columns_hold_what_the_records_are(body: bytes, data: st.DataObject) -> None:
     view = GUARDED.holding(body)
     assert outcome(rows_of, view) == outcome(expected_rows, view)
@@ -113,7 +113,7 @@ def test_without_headers_the_other_columns_are_the_same(body: bytes) -> None:
 
 
 @given(body=bodies(), data=st.data())
-@settings(max_examples=by_day(60, by_night=1_500))
+@settings(max_examples=by_day(24, by_night=1_500))
 def test_changed_bytes_are_refused_or_read_alike(body: bytes, data: st.DataObject) -> None:
     changed = bytearray(body)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -131,7 +131,7 @@ def test_changed_bytes_are_refused_or_read_alike(body: bytes, data: st.DataObjec
     codec=st.sampled_from(CODECS),
     is_append_time=st.booleans(),
 )
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 def test_any_bytes_in_place_of_records(
     records: bytes, count: int, last_delta: int, codec: Codec, is_append_time: bool
 ) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from bench.busy_partitions import Rounds, counts, measured, running
+from bench.kafscale_broker import Kafscale
 from bench.wire import WireError
 
 PARTITIONS = 501  # one more than a request has
@@ -29,7 +30,12 @@ def test_every_round_is_a_slice_of_every_partition(tmp_path: Path) -> None:
 
 
 def test_a_refused_record_ends_the_measurement(tmp_path: Path) -> None:
-    with running({}, tmp_path) as (broker, _), broker.client() as client:
-        client.create_topic("busy", 3)
-        with pytest.raises(WireError, match="error code"):
-            Rounds(client, "busy", range(4)).send(per_sec=4, seconds=1)
+    broker = Kafscale(tmp_path)
+    broker.start()
+    try:
+        with broker.client() as client:
+            client.create_topic("busy", 3)
+            with pytest.raises(WireError, match="error code"):
+                Rounds(client, "busy", range(4)).send(per_sec=4, seconds=1)
+    finally:
+        broker.remove()

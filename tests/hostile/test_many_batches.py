@@ -12,10 +12,11 @@ from kafka.protocol.producer import ProduceResponse
 from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
 from tests.support.broker import KafscaleBroker, running_broker
+from tests.support.nightly import by_day
 from tests.support.watcher import GIVE_UP_SEC, TOPIC, watching
 
 ATTACK_BYTES = 80_000_000
-REQUESTS = 8
+REQUESTS = by_day(2, by_night=8)
 
 
 @pytest.fixture

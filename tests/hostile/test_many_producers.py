@@ -12,10 +12,11 @@ from kafscale.protocol.error_codes import ErrorCode
 from tests.support import wire
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.in_process_broker import Client, in_process_broker
+from tests.support.nightly import by_day
 from tests.support.on_uvloop import on_uvloop
 from tests.support.watcher import GIVE_UP_SEC, TOPIC, watching
 
-INVENTED = 20_000
+INVENTED = by_day(8_000, by_night=20_000)  # more than a partition remembers
 AT_ONCE = 500
 FEW = 50
 # One remembered batch of each producer, beside the references of segments. All that are invented take 700 kB.

@@ -204,6 +204,7 @@ def test_promises_are_kept_by_secure_brokers(tmp_path: Path, etcd_members: int) 
             check_recovery(tmp_path, run, s3)
 
 
+@pytest.mark.nightly
 def test_a_rolling_restart_is_not_noticed_by_clients_that_retry(tmp_path: Path) -> None:
     with chaos_run(tmp_path, "rolling restart") as (run, s3):
         run.start(direct=False, java=SECONDS >= LONG_S)

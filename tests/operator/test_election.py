@@ -86,7 +86,7 @@ def test_sleeper_that_lost_the_election_releases_nothing() -> None:
     assert first.resign(lease.held) is None
 
 
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 @given(st.integers(0, 2**32))
 def test_never_two_at_a_time(seed: int) -> None:
     """Reads are old, writes arrive late or their answers do, candidates sleep; one clock for all who look."""

@@ -160,7 +160,7 @@ def test_what_was_written_is_read(
     asyncio.run(play())
 
 
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 @given(st.data(), logs(), SIZES, ASKED, st.sampled_from([1, 2, 3, 1_000_000]), st.sampled_from([0, 1 << 20]))
 def test_damage_never_yields_wrong_records(
     data: st.DataObject,

@@ -378,7 +378,7 @@ def walked(seed: int, steps: int) -> Walk:
     return walk
 
 
-@settings(max_examples=by_day(150, by_night=4_000))
+@settings(max_examples=by_day(60, by_night=4_000))
 @given(SEEDS, STEPS)
 def test_a_group_comes_to_rest_from_wherever_it_is(seed: int, steps: int) -> None:
     walk = walked(seed, steps)

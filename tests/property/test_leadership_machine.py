@@ -275,7 +275,7 @@ def walked(seed: int, steps: int) -> Walk:
     return walk
 
 
-@settings(max_examples=by_day(150, by_night=4_000))
+@settings(max_examples=by_day(60, by_night=4_000))
 @given(SEEDS, STEPS)
 def test_leadership_ends_with_every_answer_given(seed: int, steps: int) -> None:
     walked(seed, steps).rest()

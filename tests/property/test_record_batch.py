@@ -47,7 +47,7 @@ def batches(draw: st.DrawFn) -> bytes:
 
 
 @given(batch=batches(), data=st.data())
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 def test_any_flipped_bit_is_noticed(batch: bytes, data: st.DataObject) -> None:
     validate_batch(memoryview(batch), 0, len(batch), MAX_BYTES)
     bit = data.draw(st.integers(UNCOVERED_BYTES * 8, len(batch) * 8 - 1))
@@ -69,7 +69,7 @@ def test_any_length_is_wrong_where_bytes_follow(batch: bytes, length: int) -> No
 @given(
     batch=batches(), damage=st.dictionaries(st.integers(0, 400), st.integers(0, 255), min_size=1, max_size=8)
 )
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 def test_damaged_batch_with_fitting_crc_raises_declared_errors(batch: bytes, damage: dict[int, int]) -> None:
     damaged = bytearray(batch)
     for position, byte in damage.items():
@@ -102,7 +102,7 @@ NOISE = st.binary(max_size=400)
 
 
 @given(noise=NOISE, position=st.integers(0, 20))
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 def test_noise_is_no_batch(noise: bytes, position: int) -> None:
     view = memoryview(noise)
     with pytest.raises(InvalidBatchError):
@@ -124,7 +124,7 @@ def test_walking_over_noise_ends(noise: bytes, batch: bytes) -> None:
 
 
 @given(codec=CODEC, noise=NOISE, batch=batches(), magic=st.sampled_from([0, 2]))
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 def test_decompressing_noise_raises_only_what_is_declared(
     codec: Codec, noise: bytes, batch: bytes, magic: int
 ) -> None:
@@ -136,7 +136,7 @@ def test_decompressing_noise_raises_only_what_is_declared(
 
 
 @given(noise=NOISE, magic=st.sampled_from([0, 1]))
-@settings(max_examples=by_day(100, by_night=3_000))
+@settings(max_examples=by_day(40, by_night=3_000))
 def test_a_message_set_of_noise_is_refused(noise: bytes, magic: int) -> None:
     looks_right = (
         noise[:8] + (len(noise) - 12).to_bytes(4, "big", signed=True) + noise[12:16] + bytes([magic])

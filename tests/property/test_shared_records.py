@@ -150,7 +150,7 @@ def _check(store: WrittenStore, led: Led) -> None:
 
 
 @given(SEEDS)
-@settings(max_examples=by_day(60, by_night=1_500), deadline=None)
+@settings(max_examples=by_day(24, by_night=1_500), deadline=None)
 def test_each_hears_what_it_would_have_heard_alone(seed: int) -> None:
     store, everything = run_virtually(_run(seed))
     for led in everything:

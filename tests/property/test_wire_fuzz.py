@@ -79,7 +79,7 @@ def decode_or_refuse(api_key: ApiKey, version: int, data: bytes) -> None:
     assert text_and_bytes(message) <= len(data)
 
 
-@settings(max_examples=by_day(150, by_night=4_000), deadline=None)
+@settings(max_examples=by_day(60, by_night=4_000), deadline=None)
 @given(frame=st.binary(max_size=64) | LIKELY_BYTES)
 @example(b"GET /metrics HTTP/1.1\r\nHost: localhost:9092\r\n\r\n")
 @example(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(40))  # the start of a TLS handshake
@@ -91,7 +91,7 @@ def test_any_frame_has_a_header_or_is_refused(frame: bytes) -> None:
     assert 10 <= header.body_offset <= len(frame)
 
 
-@settings(max_examples=by_day(250, by_night=8_000), deadline=None)
+@settings(max_examples=by_day(100, by_night=8_000), deadline=None)
 @given(api_and_version=APIS_AND_VERSIONS, body=st.binary(max_size=80) | LIKELY_BYTES)
 def test_any_body_is_decoded_or_refused(api_and_version: tuple[ApiKey, int], body: bytes) -> None:
     decode_or_refuse(*api_and_version, body)
@@ -105,7 +105,7 @@ def valid_bodies(draw: st.DrawFn) -> tuple[ApiKey, int, bytes]:
 
 
 @settings(
-    max_examples=by_day(100, by_night=2_500), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=by_day(40, by_night=2_500), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(valid=valid_bodies(), data=st.data())
 def test_a_damaged_body_is_decoded_or_refused(valid: tuple[ApiKey, int, bytes], data: st.DataObject) -> None:
@@ -118,7 +118,7 @@ def test_a_damaged_body_is_decoded_or_refused(valid: tuple[ApiKey, int, bytes], 
 
 
 @settings(
-    max_examples=by_day(60, by_night=1_500), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=by_day(24, by_night=1_500), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(valid=valid_bodies())
 def test_a_body_cut_anywhere_is_refused(valid: tuple[ApiKey, int, bytes]) -> None:
@@ -133,7 +133,7 @@ def test_a_body_cut_anywhere_is_refused(valid: tuple[ApiKey, int, bytes]) -> Non
 
 
 @settings(
-    max_examples=by_day(50, by_night=1_000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=by_day(20, by_night=1_000), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(valid=valid_bodies(), extra=st.binary(min_size=1, max_size=3))
 def test_bytes_after_a_body_change_nothing(valid: tuple[ApiKey, int, bytes], extra: bytes) -> None:
@@ -171,7 +171,7 @@ def small_elements(piece: bytes, repeats: int) -> bytes:
     return piece * repeats
 
 
-@settings(max_examples=by_day(60, by_night=1_500), deadline=None)
+@settings(max_examples=by_day(24, by_night=1_500), deadline=None)
 @given(
     api_and_version=APIS_AND_VERSIONS,
     start=LIKELY_BYTES,

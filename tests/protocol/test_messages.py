@@ -93,7 +93,7 @@ SYNC_GROUP_START = b"\x00\x01g\x00\x00\x00\x01\x00\x01m" + b"\x00\x00\x00\x01\x0
 """Group, generation, member, and one assignment up to its bytes."""
 
 few_examples = settings(
-    max_examples=by_day(2, by_night=60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=by_day(1, by_night=60), deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 
 

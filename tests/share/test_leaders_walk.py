@@ -10,7 +10,7 @@ from tests.share.mistakes import LEADER_MISTAKES, Plant
 from tests.support.nightly import by_day
 
 WALKS_SEARCHED = 1_000
-WALKS = by_day(20, by_night=2_000)
+WALKS = by_day(10, by_night=2_000)
 
 
 @pytest.mark.timeout(300 + WALKS)

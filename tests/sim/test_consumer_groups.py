@@ -23,7 +23,7 @@ from tests.sim.unreliable import UnreliableMetadata
 from tests.support.nightly import by_day
 from tests.support.virtual_time import run_virtually
 
-SEEDS_PER_RUN = by_day(30, by_night=2_000)
+SEEDS_PER_RUN = by_day(20, by_night=2_000)
 SEEDS_SEARCHED = by_day(60, by_night=600)
 
 

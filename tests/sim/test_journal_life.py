@@ -14,7 +14,7 @@ from tests.support.virtual_time import run_virtually
 from tests.support.watched_loop import watched
 
 FIRST = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
-SEEDS = by_day(40, by_night=3_000)
+SEEDS = by_day(20, by_night=3_000)
 
 
 def live(seed: int) -> Outcome:

@@ -24,7 +24,7 @@ from tests.sim.publication_states import (
 )
 from tests.support.nightly import by_day
 
-WALKS = by_day(20, by_night=10_000)
+WALKS = by_day(10, by_night=10_000)
 STEPS = 100
 
 
@@ -68,7 +68,7 @@ def visit_all(scope: Scope) -> tuple[int, Plans]:
     "scope",
     [
         pytest.param(LEADERS, id="three leaders"),
-        pytest.param(IN_FLIGHT, id="two in flight"),
+        pytest.param(IN_FLIGHT, id="two in flight", marks=pytest.mark.nightly),
         pytest.param(GIVEN_UP, id="flushes given up"),
         pytest.param(MERGES, id="merges and garbage"),
         pytest.param(BACKUPS, id="backups of any moment"),

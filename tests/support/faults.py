@@ -17,6 +17,7 @@ from kafscale.metadata.store import (
 )
 from kafscale.objects.object_store import ObjectStore
 from kafscale.testing.store_wrappers import StoreOperation, WrappedMetadataStore, WrappedObjectStore
+from tests.support.nightly import by_day
 
 T = TypeVar("T")
 
@@ -33,6 +34,9 @@ class Fault(StrEnum):
 
 CRASHES = (Fault.CRASH_NOT_DONE, Fault.CRASH_DONE)
 ERRORS = (Fault.UNAVAILABLE, Fault.UNKNOWN_NOT_DONE, Fault.UNKNOWN_DONE)
+
+STRIDE = by_day(2, by_night=1)
+"""By day a long work is interrupted at every second call, from the first or the second one on."""
 
 
 class Fuse:

@@ -93,6 +93,7 @@ def test_settings_are_overridden_and_assertions_not_rewritten(pytester: pytest.P
     )
 
 
+@pytest.mark.nightly
 def test_workers_of_xdist_have_brokers_of_their_own(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """

@@ -11,7 +11,7 @@ from tests.groups.consumer.consumer_walk import walk
 from tests.groups.consumer.machine_mistakes import MISTAKES, Plant
 from tests.support.nightly import by_day
 
-WALKS = by_day(120, by_night=6_000)
+WALKS = by_day(60, by_night=6_000)
 MOST_STEPS = 300
 WALKS_SEARCHED = 600
 

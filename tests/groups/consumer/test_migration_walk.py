@@ -38,7 +38,7 @@ from tests.groups.coordination import Brokers, Coordinating, scenario
 from tests.support.nightly import by_day
 
 TOPICS = {"orders-a": UUID(int=11), "orders-b": UUID(int=12)}
-SEEDS = by_day(range(12), by_night=range(400))
+SEEDS = by_day(range(6), by_night=range(400))
 STEPS = 40
 DIES_AT_WRITES = 15
 """One of so many writes is not made."""

@@ -18,7 +18,7 @@ from tests.share.partition.offset_model import OffsetModel
 from tests.support.nightly import by_day
 
 WALKS_SEARCHED = 1_000
-WALKS = by_day(150, by_night=8_000)
+WALKS = by_day(75, by_night=8_000)
 MEMBERS = ("a", "b", "c")
 LOCK_MS = 1_000
 

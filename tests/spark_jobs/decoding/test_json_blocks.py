@@ -143,8 +143,9 @@ def test_lists_that_begin_with_null_are_inferred_whole() -> None:
 )
 def test_arrow_is_not_given_what_ends_the_process(value: bytes) -> None:
     """It crashes on a null beside objects, and recurses as deep as values are nested."""
-    column = pa.array([value, b'{"a": 1}'] * ROWS, pa.binary())
+    rows = ROWS if len(value) < 100 else 2
+    column = pa.array([value, b'{"a": 1}'] * rows, pa.binary())
     observed = observe_column(column, Framing.NONE, exact_digits=False)
     assert evolved(None, observed, 50).simpleString() == "struct<a:bigint>"
     decoded = decoder_of(spark.StructType().add("a", "long"), inferred=True, in_blocks=True).decode(column)
-    assert decoded.values.to_pylist() == [None, {"a": 1}] * ROWS
+    assert decoded.values.to_pylist() == [None, {"a": 1}] * rows

@@ -1,6 +1,7 @@
 """A rebuild with a snapshot of the metadata store: what comes from it, what does not, and what it must not break."""
 
 import asyncio
+import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,7 +67,7 @@ from kafscale.tools.recovery.rebuild import plan_rebuild
 from kafscale.tools.recovery.restored import with_snapshot
 from kafscale.tools.recovery.snapshot_contents import SnapshotContents, read_contents
 from kafscale.tools.recovery.write import Rebuilt, RecoveryRefusedError, RecoveryWriter
-from tests.support.faults import CRASHES, Fault, Fuse, FusedMetadataStore
+from tests.support.faults import CRASHES, STRIDE, Fault, Fuse, FusedMetadataStore
 from tests.tools.recovery.recovery_bucket import (
     NAMESPACE,
     NOW_MS,
@@ -609,9 +610,9 @@ async def test_after_any_interruption_the_next_run_ends_in_the_same(fault: Fault
     undisturbed = MemoryStore()
     await rebuild(undisturbed, objects, contents)
     expected = {item.key: item.value for item in (await undisturbed.range("")).items}
-    at = 0
+    at = random.randrange(STRIDE) + 1 - STRIDE
     while True:
-        at += 1
+        at += STRIDE
         metadata = MemoryStore()
         fuse = Fuse(at, fault)
         rebuilding = asyncio.create_task(rebuild(FusedMetadataStore(metadata, fuse), objects, contents))

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import random
 import uuid
 from collections.abc import Collection, Mapping
 
@@ -33,7 +34,7 @@ from kafscale.tools.recovery import write_entries
 from kafscale.tools.recovery.plan import PASSED_OVER_PRODUCER_IDS
 from kafscale.tools.recovery.rebuild import plan_rebuild
 from kafscale.tools.recovery.write import Rebuilt, RecoveryRefusedError, RecoveryWriter
-from tests.support.faults import CRASHES, Fault, Fuse, FusedMetadataStore, Interruption
+from tests.support.faults import CRASHES, STRIDE, Fault, Fuse, FusedMetadataStore, Interruption
 from tests.tools.recovery.recovery_bucket import NAMESPACE, Silence, batch, memory_bucket, put
 
 TOPIC_ID = uuid.UUID(int=7)
@@ -316,9 +317,9 @@ async def test_after_any_interruption_the_next_run_ends_in_the_same(fault: Fault
     undisturbed = MemoryStore()
     await rebuild(undisturbed, objects)
     expected = await contents(undisturbed)
-    at = 0
+    at = random.randrange(STRIDE) + 1 - STRIDE
     while True:
-        at += 1
+        at += STRIDE
         metadata = MemoryStore()
         fuse = Fuse(at, fault)
         fused = FusedMetadataStore(metadata, fuse)
