@@ -17,6 +17,9 @@ from kafka.protocol.admin import (
 
 from kafscale.formats.topic_record import encode_broker_record
 from kafscale.log.leadership.events import Event
+from kafscale.log.leadership.states import State
+from kafscale.log.manager import LogManager
+from kafscale.log.partition import Partition
 from kafscale.metadata import keys
 from kafscale.metadata.memory_store import MemoryStore
 from kafscale.metadata.model import BrokerRecord
@@ -109,6 +112,7 @@ class History:
     )  # by consumer, those that its body asks for
     has_third_broker: bool = False
     leases: list[int] = field(default_factory=list)
+    handed_over: list[tuple[LogManager, Partition]] = field(default_factory=list)
 
     async def play(self, poll: Poll) -> None:
         consumer = self.consumers[poll.consumer]
@@ -138,7 +142,16 @@ class History:
         if fenced:
             await self._leave_it_to_the_two()
             await until(lambda: all(one.leads_its_own() for one in fenced), "those that resigned lead again")
-            await self._all_are_led()
+            await until(self._nothing_is_to_be_claimed, "what was theirs is led")
+
+    def _nothing_is_to_be_claimed(self) -> bool:
+        """One of the two may lead what was taken from it, until it is told: nobody claims that."""
+        two = (self.leader, self.reader)
+        return all(
+            any(one.believes_to_lead(index) for one in two)
+            or all(index in one.fast.view.leaders(TOPIC) for one in two)
+            for index in range(PARTITIONS)
+        )
 
     def _ends(self, twin: Twins, consumer: Consumer) -> dict[int, int]:
         logs, ends = twin.broker.process.serving.logs, {}
@@ -189,9 +202,11 @@ class History:
                     await lead_elsewhere(self.metadata, TOPIC, index, self.leader.broker.objects.inner)
                 )
             case "lost":
-                partition = self._leading(index).broker.process.serving.logs.partition(TOPIC, index)
+                logs = self._leading(index).broker.process.serving.logs
+                partition = logs.partition(TOPIC, index)
                 if partition is not None:
-                    partition.leadership.apply(Event.RESIGN)  # As when it is handed over.
+                    logs.apply(partition, Event.RESIGN)  # As when it is handed over.
+                    self.handed_over.append((logs, partition))
             case "broker":
                 await self._broker_comes_or_goes()
 
@@ -220,6 +235,10 @@ class History:
         """Nobody but the two brokers leads anything, or is to: the others only stand in the metadata store."""
         if self.has_third_broker:
             await self._broker_comes_or_goes()
+        while self.handed_over:
+            logs, partition = self.handed_over.pop()
+            if partition.leadership.state is State.RESIGNING:
+                logs.apply(partition, Event.DRAINED)  # It may be claimed again.
         while self.leases:
             await self.metadata.revoke_lease(self.leases.pop())
 

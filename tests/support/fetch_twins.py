@@ -129,14 +129,18 @@ class Twins:
         return self.broker.process.serving.log_parts.journals.current.is_over
 
     def leads_its_own(self) -> bool:
-        """Under the lease that it has now, it leads all that it is to lead."""
-        basics, serving = self.broker.process.basics, self.broker.process.serving
+        """Under the lease that it has now, it leads whatever is known to be its own."""
+        basics = self.broker.process.basics
         if self.is_fenced() or basics.tenure.lease == NO_LEASE:
             return False
         leaders = self.fast.view.leaders(TOPIC)
         own = [index for index, leader in leaders.items() if leader.broker_id == basics.settings.broker_id]
-        partitions = [serving.logs.partition(TOPIC, index) for index in own]
-        return len(leaders) == PARTITIONS and all(one is not None and one.is_led for one in partitions)
+        return all(self.believes_to_lead(index) for index in own)
+
+    def believes_to_lead(self, index: int) -> bool:
+        """Rightly, or it has not heard yet that another broker took the partition over."""
+        partition = self.broker.process.serving.logs.partition(TOPIC, index)
+        return partition is not None and partition.is_led
 
     def nobody_waits(self) -> bool:
         logs = self.broker.process.serving.logs
