@@ -55,10 +55,11 @@ def loads(brokers: Sequence[Kafscale], partitions: int) -> Iterator[list[Rounds]
         yield [Rounds(clients[leader], TOPIC, led) for leader, led in client.led_partitions(TOPIC).items()]
 
 
-def send(rounds: Sequence[Rounds], per_sec: float, seconds: float) -> int:
-    """Sends to all brokers side by side; returns the rounds of the slowest."""
+def send(rounds: Sequence[Rounds], per_sec: float, seconds: float) -> None:
+    """Sends to all brokers side by side."""
     with ThreadPoolExecutor(len(rounds)) as pool:
-        return min(pool.map(lambda one: one.send(per_sec, seconds), rounds))
+        for sent in [pool.submit(one.send, per_sec, seconds) for one in rounds]:
+            sent.result()
 
 
 def measured(brokers: Sequence[Kafscale], rounds: Sequence[Rounds], per_sec: float, seconds: float) -> Rates:
