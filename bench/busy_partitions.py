@@ -76,7 +76,7 @@ class Rounds:
     def __init__(self, client: Client, topic: str, partitions: Sequence[int]) -> None:
         self._client = client
         values = record_pool(RANDOM, 100)
-        records = batch(values[:1])
+        records = batch(values[:1], timestamp_ms=time.time_ns() // 1_000_000)
         self._frames = [
             produce_frame_of(
                 topic,

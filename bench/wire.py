@@ -101,8 +101,12 @@ class Client:
 
     def log_end_offset(self, topic: str, partition: int) -> int:
         """The offset that the partition's next record gets."""
+        return self.offset_at(topic, partition, _LATEST)
+
+    def offset_at(self, topic: str, partition: int, time_ms: int) -> int:
+        """The offset of the first record that is not older; -1 if there is none."""
         row = ListOffsetsRequest.ListOffsetsTopic
-        asked = row.ListOffsetsPartition(partition_index=partition, timestamp=_LATEST)
+        asked = row.ListOffsetsPartition(partition_index=partition, timestamp=time_ms)
         request = ListOffsetsRequest(replica_id=-1, topics=[row(name=topic, partitions=[asked])])
         reply = self._request(request, ListOffsetsResponse, _LIST_OFFSETS_VERSION)
         answer = reply.topics[0].partitions[0]
@@ -242,8 +246,11 @@ def fetched_records(reply: bytes) -> tuple[bytes, int]:
     return records, len(reply) - len(records)
 
 
-def batch(values: Sequence[bytes]) -> bytes:
-    """One uncompressed record batch of these values, without producer id."""
+def batch(values: Sequence[bytes], timestamp_ms: int = 1_750_000_000_000) -> bytes:
+    """One uncompressed record batch of these values, without producer id.
+
+    With the default timestamp they are so old that they expire when the broker first looks, after five minutes.
+    """
     builder = DefaultRecordBatchBuilder(
         magic=2,
         compression_type=0,
@@ -254,7 +261,7 @@ def batch(values: Sequence[bytes]) -> bytes:
         batch_size=2**31 - 1,
     )
     for offset, value in enumerate(values):
-        builder.append(offset, timestamp=1_750_000_000_000, key=None, value=value, headers=[])
+        builder.append(offset, timestamp=timestamp_ms, key=None, value=value, headers=[])
     return bytes(builder.build())
 
 
