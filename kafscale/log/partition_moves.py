@@ -11,8 +11,9 @@ from kafscale.ops.item_failures import ItemFailures
 
 logger = logging.getLogger(__name__)
 
-RESIGNING_AT_ONCE = 64
-"""A transaction or two. More would make the last one no earlier, and the pause of each partition longer."""
+LEAST_AT_ONCE, MOST_AT_ONCE = 32, 128
+"""So many resign at the same time, between these a hundredth of all: the more, the longer each of them pauses, and
+the fewer, the longer it takes until all have (docs/scale.md)."""
 
 
 class PartitionMoves:
@@ -52,10 +53,10 @@ class PartitionMoves:
 
         A few at a time: the others serve their clients until it is their turn.
         """
-        waiting = iter(sorted(items))
+        waiting, most = iter(sorted(items)), min(MOST_AT_ONCE, max(LEAST_AT_ONCE, len(items) // 100))
         resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]] = {}
         try:
-            while self._start_resigning(waiting, resigning) or resigning:
+            while self._start_resigning(waiting, resigning, most) or resigning:
                 done, _ = await asyncio.wait(resigning, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     if not task.cancelled() and isinstance(problem := task.exception(), Exception):
@@ -72,10 +73,11 @@ class PartitionMoves:
         self,
         waiting: Iterator[TopicPartition],
         resigning: dict[asyncio.Task[None], tuple[TopicPartition, int]],
+        most: int,
     ) -> bool:
-        """Start as many more as there is room for; False if there were none."""
+        """Start more until that many resign; False if there were none."""
         has_started = False
-        while len(resigning) < RESIGNING_AT_ONCE and (item := next(waiting, None)) is not None:
+        while len(resigning) < most and (item := next(waiting, None)) is not None:
             partition = self._logs.partition(*item)
             if partition is not None:
                 task = asyncio.create_task(self._resign(item, partition), name=f"resign {partition.id}")

@@ -57,7 +57,7 @@ class _Leadership:
 
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_moves, "RESIGNING_AT_ONCE", MOST)
+    monkeypatch.setattr(partition_moves, "LEAST_AT_ONCE", MOST)
 
 
 def _moves(leadership: _Leadership, logs: _Logs) -> PartitionMoves:
@@ -85,6 +85,17 @@ async def test_few_partitions_pause_at_once(few_at_once: None) -> None:
     await resigning
     assert set(leadership.released) == items
     assert logs.most_at_once == MOST
+
+
+@pytest.mark.parametrize(("items", "at_once"), [(40, 32), (3_300, 33), (10_000, 100), (20_000, 128)])
+async def test_of_many_partitions_a_hundredth_pauses_at_once(items: int, at_once: int) -> None:
+    all_items = {("topic", index) for index in range(items)}
+    logs = _Logs(all_items)
+    resigning = asyncio.create_task(_moves(_Leadership(), logs).resign(all_items))
+    await _turns()
+    assert len(logs.resigning) == at_once
+    resigning.cancel()
+    await asyncio.gather(resigning, return_exceptions=True)
 
 
 async def test_one_that_fails_keeps_no_other(few_at_once: None) -> None:
