@@ -27,7 +27,7 @@ NOT_HERE = ("k8s",)  # `make test-k8s`: its control plane takes minutes to build
 _SHARED = ("-p", "tests.support.longest_first", "-p", "tests.support.shared_files")
 _NO_PERCENTAGE = ("-o", "console_output_style=classic")  # it would be that of the others' tests, too
 _DAY = ("-m", "not nightly")
-PROCESSES = 2  # of each run, on two cores: what starts processes waits most of the time
+PROCESSES, WAITING_PROCESSES = 2, 3  # on two cores; what starts processes waits most of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]
     others = [name for name in names if name not in (*WITH_SPARK, *WITH_PROCESSES)]
     with_processes = [name for name in names if name in WITH_PROCESSES]
     with_spark = [name for name in names if name in WITH_SPARK]
-    processes = 1 if any(argument.startswith("-n") for argument in arguments) else PROCESSES
+    shared_by_xdist = any(argument.startswith("-n") for argument in arguments)
     runs = (
-        ("tests", _SHARED, others, processes),
-        ("tests with processes", _SHARED, with_processes, processes),
+        ("tests", _SHARED, others, 1 if shared_by_xdist else PROCESSES),
+        ("tests with processes", _SHARED, with_processes, 1 if shared_by_xdist else WAITING_PROCESSES),
         ("tests with Spark", (), with_spark, 1),
     )
     return tuple(

@@ -6,7 +6,17 @@ import pytest
 from _pytest.config import ExitCode
 
 from tests.run import Ended, side_by_side, verdict
-from tests.schedule import NOT_HERE, PROCESSES, TESTS, WITH_PROCESSES, WITH_SPARK, Run, entries, plan
+from tests.schedule import (
+    NOT_HERE,
+    PROCESSES,
+    TESTS,
+    WAITING_PROCESSES,
+    WITH_PROCESSES,
+    WITH_SPARK,
+    Run,
+    entries,
+    plan,
+)
 from tests.support.longest_first import LONGEST, rank
 
 
@@ -46,7 +56,7 @@ def test_the_callers_arguments_override_the_plans() -> None:
 @pytest.mark.parametrize("arguments", [["-n", "3"], ["-n3"], ["-k", "a", "-n", "auto"]])
 def test_workers_of_xdist_share_no_files_with_one_another(arguments: list[str]) -> None:
     """xdist hands them out itself."""
-    assert [run.processes for run in plan(["a", "compat"])] == [PROCESSES, PROCESSES]
+    assert [run.processes for run in plan(["a", "compat"])] == [PROCESSES, WAITING_PROCESSES]
     assert [run.processes for run in plan(["a", "compat"], arguments)] == [1, 1]
 
 
