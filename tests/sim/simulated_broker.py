@@ -15,6 +15,7 @@ from kafscale import clocks
 from kafscale.broker import parts as broker_parts
 from kafscale.broker.parts import BasicParts
 from kafscale.broker.process import BrokerProcess
+from kafscale.broker.stores import hedged_percent
 from kafscale.clocks import Clocks
 from kafscale.cluster.cluster_record import new_kafka_uuid
 from kafscale.cluster.view import ClusterView
@@ -103,7 +104,7 @@ class SimulatedBroker:
             Health(),
             cast(MetadataStore, self._metadata),
             cast(ObjectStore, self._objects),
-            hedge=Hedge(self.settings.s3_hedged_puts_percent / 100),
+            hedge=Hedge(hedged_percent(self.settings) / 100),
             cleaning=CleaningInProcess(),
             clocks=Clocks(
                 now_ms=self.clock.now_ms, steady_ms=self.clock.steady_ms, steady_sec=_Time.monotonic
