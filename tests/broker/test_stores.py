@@ -116,4 +116,7 @@ def test_entries_written_at_once_are_hedged_more_often(settings: dict[str, str],
     on_a_bucket = load_settings(
         {"KAFSCALE_S3_BUCKET": "bucket", "KAFSCALE_ETCD_ENDPOINTS": "e:2379", **settings}
     )
-    assert (stores.open_hedge(on_a_bucket) is None) == (percent == 0)
+    hedge = stores.open_hedge(on_a_bucket)
+    assert (hedge is None) == (percent == 0)
+    if hedge is not None:
+        assert (hedge.delay_sec == 0) == (percent == 100)

@@ -148,7 +148,7 @@ class History:
         """One of the two may lead what was taken from it, until it is told: nobody claims that."""
         two = (self.leader, self.reader)
         return all(
-            any(one.believes_to_lead(index) for one in two)
+            any(one.believes_it_leads(index) for one in two)
             or all(index in one.fast.view.leaders(TOPIC) for one in two)
             for index in range(PARTITIONS)
         )

@@ -135,9 +135,9 @@ class Twins:
             return False
         leaders = self.fast.view.leaders(TOPIC)
         own = [index for index, leader in leaders.items() if leader.broker_id == basics.settings.broker_id]
-        return all(self.believes_to_lead(index) for index in own)
+        return all(self.believes_it_leads(index) for index in own)
 
-    def believes_to_lead(self, index: int) -> bool:
+    def believes_it_leads(self, index: int) -> bool:
         """Rightly, or it has not heard yet that another broker took the partition over."""
         partition = self.broker.process.serving.logs.partition(TOPIC, index)
         return partition is not None and partition.is_led
