@@ -1,8 +1,9 @@
 """How long partitions go without an acknowledgement when their leader stops or dies: `python -m bench.failover`.
 
 Three brokers on etcd and an S3 server of this machine, one topic. A few of the partitions that one broker leads
-are written to all the time, each by a producer of its own that waits for every acknowledgement, fetches metadata
-at every error, and retries after 5 ms. Then that broker is stopped, or killed.
+are written to all the time, each by a producer of its own that waits for every acknowledgement, goes to the leader
+that a refusal names (KIP-951), as Java's does, or else fetches metadata, and retries after 5 ms. Then that broker
+is stopped, or killed.
 """
 
 import contextlib
@@ -17,13 +18,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import click
+from kafka.protocol.producer import ProduceResponse
 
+from kafscale.protocol.node_endpoints import NO_LEADER
 from tests.support import wire
 from tests.support.cluster import AWAY, Cluster, ClusterStores, running_cluster
 from tests.support.etcd_server import etcd_server
 from tests.support.s3_server import ACCESS_KEY, SECRET_KEY, s3_server
 
 TOPIC = "failover"
+PRODUCE_VERSION = 10  # the first that names a leader
 PAUSE_SEC = 0.005
 ANSWER_TIMEOUT_SEC = 30.0
 STEADY_SEC = 2.0
@@ -72,20 +76,28 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         """Write until stopped."""
+        named = NO_LEADER
         while not self._stop_event.is_set():
+            leader, named = named, NO_LEADER
             with contextlib.suppress(*AWAY, AssertionError, KeyError):
-                self._write_to_leader()
+                if leader == NO_LEADER:
+                    leader = self._leaders.leader(self._partition, time.monotonic())
+                named = self._write_to(leader)
             time.sleep(PAUSE_SEC)
 
-    def _write_to_leader(self) -> None:
-        leader = self._leaders.leader(self._partition, time.monotonic())
-        with wire.connect(self._cluster.brokers[leader], ANSWER_TIMEOUT_SEC) as connection:
+    def _write_to(self, broker_id: int) -> int:
+        """Write until a record is refused; returns the leader that the refusal names, `NO_LEADER` without one."""
+        with wire.connect(self._cluster.brokers[broker_id], ANSWER_TIMEOUT_SEC) as connection:
             while not self._stop_event.is_set():
-                records = wire.batch([b"x" * 100])
-                if wire.produce(connection, TOPIC, self._partition, records).error_code:
-                    return
+                request = wire.produce_request(TOPIC, {self._partition: wire.batch([b"x" * 100])})
+                reply = connection.call(request, ProduceResponse, PRODUCE_VERSION)
+                answered = reply.responses[0].partition_responses[0]
+                if answered.error_code:
+                    leader = answered.current_leader
+                    return NO_LEADER if leader is None else int(leader.leader_id)
                 self.acknowledged_at.append(time.monotonic())
                 time.sleep(PAUSE_SEC)
+        return NO_LEADER
 
     def gap_sec(self, since: float) -> float:
         """The longest time without an acknowledgement that ended after `since`."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from kafscale.handlers.share_group_heartbeat import check_protocol
 from kafscale.protocol.api_messages import ShareAcknowledgeRequest, ShareAcknowledgeResponse
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
+from kafscale.serving.new_leaders import NewLeaders
 from kafscale.serving.sharing.acknowledgements import AskedBatch, Outcomes, acknowledge_all
-from kafscale.serving.sharing.share_requests import LeadersNamed, named_partitions, session_key
+from kafscale.serving.sharing.share_requests import named_partitions, session_key
 from kafscale.serving.store_deadline import STORE_DEADLINE_SEC
 from kafscale.share.sessions import CLOSES, OPENS, SharedPartition
 from kafscale.tasks.in_turns import in_turns
@@ -49,7 +50,7 @@ async def handle(
     )
     if message.share_session_epoch == CLOSES:
         await service.close_session(session)
-    leaders = LeadersNamed(broker, request)
+    leaders = NewLeaders(broker.view, request.listener)
     responses = _responses(outcomes, leaders)
     return ShareAcknowledgeResponse(
         error_code=ErrorCode.NONE,
@@ -65,14 +66,14 @@ async def handle(
     )
 
 
-def _responses(outcomes: Outcomes, leaders: LeadersNamed) -> list[_Topic]:
+def _responses(outcomes: Outcomes, leaders: NewLeaders) -> list[_Topic]:
     topics: dict[object, _Topic] = {}
     for place, refusal in outcomes.items():
         topic = topics.get(place[0])
         if topic is None:
             topic = topics[place[0]] = _Topic(topic_id=place[0], partitions=[])
         code = ErrorCode.NONE if refusal is None else refusal.code
-        leader_id, leader_epoch = leaders.of(place, code)
+        leader_id, leader_epoch = leaders.of_topic_id(*place, code)
         topic.partitions.append(
             _Partition(
                 partition_index=place[1],

@@ -22,11 +22,12 @@ from kafscale.protocol.share_fetch import (
 from kafscale.protocol.share_fetch import SharedPartition as AnsweredPartition
 from kafscale.serving.context import Broker, Reply, RequestContext
 from kafscale.serving.lasting_body import lasting
+from kafscale.serving.new_leaders import NewLeaders
 from kafscale.serving.reply_reads import ReplyReads
 from kafscale.serving.sharing.acknowledgements import AskedBatch, Outcomes, acknowledge_all
 from kafscale.serving.sharing.partition_read import SharedRead
 from kafscale.serving.sharing.pending_share_fetch import Asked, Fetched, PendingShareFetch
-from kafscale.serving.sharing.share_requests import LeadersNamed, named_partitions, session_key
+from kafscale.serving.sharing.share_requests import named_partitions, session_key
 from kafscale.serving.store_deadline import STORE_DEADLINE_SEC
 from kafscale.share.partition.acquiring import AcquireMode
 from kafscale.share.sessions import CLOSES, OPENS, SessionKey, SharedPartition, ShareSession
@@ -187,7 +188,7 @@ def _send(
     outcomes: Outcomes,
     fetched: Fetched,
 ) -> None:
-    leaders = LeadersNamed(broker, request)
+    leaders = NewLeaders(broker.view, request.listener)
     topics: dict[bytes, list[AnsweredPartition]] = {}
     held = ReplyReads(())
     for place in dict.fromkeys((*fetched.errors, *fetched.reads, *outcomes)):
@@ -219,11 +220,11 @@ def _partition(
     shared: SharedRead,
     error: KafkaError | None,
     refusal: KafkaError | None,
-    leaders: LeadersNamed,
+    leaders: NewLeaders,
 ) -> AnsweredPartition:
     code = ErrorCode.NONE if error is None else error.code
     refusal_code = ErrorCode.NONE if refusal is None else refusal.code
-    leader_id, leader_epoch = leaders.of(place, code)
+    leader_id, leader_epoch = leaders.of_topic_id(*place, code)
     return AnsweredPartition(
         place[1],
         code,

@@ -2,15 +2,16 @@
 
 v0-2: no transactional id, message sets of magic 0 or 1. v1: throttle time. v2: log append time. v3:
 transactional id, record batches (KIP-98). v5: log start offset. v8: error message (KIP-467). v9: flexible.
-v10: the new leader after an error (KIP-951), in a tagged field that this broker leaves out. v11 and v12 look like it:
-v11 knows TRANSACTION_ABORTABLE, and with v12 the leader adds partitions to transactions (KIP-890). v13 has topic ids
-(KIP-516), which this broker does not offer for Produce.
+v10: the new leader after an error (KIP-951). v11 and v12 look like it: v11 knows TRANSACTION_ABORTABLE, and with v12
+the leader adds partitions to transactions (KIP-890). v13 has topic ids (KIP-516), which this broker does not offer
+for Produce.
 """
 
 import struct
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from kafscale.protocol.node_endpoints import CurrentLeader, NodeEndpoint, encode_node_endpoints
 from kafscale.protocol.wire import (
     MAX_ARRAY_ELEMENTS,
     UNDERRUN_ERRORS,
@@ -34,12 +35,15 @@ MIN_VERSION: Final = 0
 MAX_VERSION: Final = 12
 _FIRST_FLEXIBLE_VERSION = 9
 _FIRST_VERSION_WITH_ERROR_MESSAGE = 8
+_FIRST_VERSION_WITH_LEADERS = 10
 
 _ACKS_TIMEOUT_COUNT = struct.Struct(">hii")
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _INT32 = struct.Struct(">i")
 _INDEX_AND_LENGTH = struct.Struct(">ii")
 _FRAME_START = struct.Struct(">ii")
+# Tag 0 and its length; leader id, leader epoch, no tagged fields of their own.
+_CURRENT_LEADER = struct.Struct(">BBiib")
 
 _MIN_TOPIC_BYTES = 2 + 4
 _MIN_PARTITION_BYTES = 4 + 4
@@ -73,6 +77,8 @@ class PartitionProduceResponse(NamedTuple):
     error_message: str | None
     record_errors: Sequence[tuple[int, str]] = ()
     """The places of records in a batch that is refused for them, each with what is wrong."""
+    current_leader: CurrentLeader | None = None
+    """From version 10, after NOT_LEADER_OR_FOLLOWER."""
 
 
 def decode_produce_request(body: memoryview, version: int) -> ProduceRequest:
@@ -160,8 +166,11 @@ def encode_produce_response(
     version: int,
     topics: Sequence[tuple[str, Sequence[PartitionProduceResponse]]],
     throttle_time_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """Encode a whole Produce response frame: 4-byte length, header, body.
+
+    `node_endpoints`: those of the leaders that the partitions name.
 
     Raises `struct.error` when a value does not fit its field.
     """
@@ -178,12 +187,20 @@ def encode_produce_response(
             parts.append(layout.pack(*partition[:field_count]))
             if version >= _FIRST_VERSION_WITH_ERROR_MESSAGE:
                 parts.append(_record_errors_and_message(partition, flexible))
+            if flexible:
+                leader = partition.current_leader
+                parts.append(
+                    b"\x00"
+                    if leader is None or version < _FIRST_VERSION_WITH_LEADERS
+                    else _leader_tag(leader)
+                )
         if flexible:
             parts.append(b"\x00")
     if version >= 1:
         parts.append(_INT32.pack(throttle_time_ms))
     if flexible:
-        parts.append(b"\x00")
+        has_leaders = node_endpoints and version >= _FIRST_VERSION_WITH_LEADERS
+        parts.append(_endpoints_tag(node_endpoints) if has_leaders else b"\x00")
     parts[0] = _FRAME_START.pack(4 + sum(map(len, parts)), correlation_id)
     return b"".join(parts)
 
@@ -193,12 +210,22 @@ def _compact_count(count: int) -> bytes:
 
 
 def _record_errors_and_message(partition: PartitionProduceResponse, flexible: bool) -> bytes:
-    """The record errors, the message, and in a flexible version no tagged fields."""
     error_message, record_errors = partition.error_message, partition.record_errors
     if flexible:
         errors = b"".join(
             [_INT32.pack(place) + nullable_compact_string(text) + b"\x00" for place, text in record_errors]
         )
-        return uvarint(len(record_errors) + 1) + errors + nullable_compact_string(error_message) + b"\x00"
+        return uvarint(len(record_errors) + 1) + errors + nullable_compact_string(error_message)
     errors = b"".join([_INT32.pack(place) + nullable_string(text) for place, text in record_errors])
     return array_count(len(record_errors)) + errors + nullable_string(error_message)
+
+
+def _leader_tag(leader: CurrentLeader) -> bytes:
+    """The only tagged field of a partition: 0, its current leader."""
+    return b"\x01" + _CURRENT_LEADER.pack(0, _CURRENT_LEADER.size - 2, *leader, 0)
+
+
+def _endpoints_tag(endpoints: Sequence[NodeEndpoint]) -> bytes:
+    """The only tagged field of the answer: 0, where the current leaders are."""
+    encoded = encode_node_endpoints(endpoints)
+    return b"\x01\x00" + uvarint(len(encoded)) + encoded

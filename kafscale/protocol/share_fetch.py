@@ -4,8 +4,9 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kafscale.protocol.node_endpoints import NO_LEADER, NO_LEADER_EPOCH, NodeEndpoint, encode_node_endpoints
 from kafscale.protocol.types import Buffer
-from kafscale.protocol.wire import compact_string, nullable_compact_string, uvarint
+from kafscale.protocol.wire import nullable_compact_string, uvarint
 
 _LENGTH_BYTES = 4
 # Length, correlation id, no tagged fields of the header, throttle time, error code.
@@ -18,8 +19,6 @@ _LEADER = struct.Struct(">iib")
 # First offset, last offset, delivery count, no tagged fields.
 _ACQUIRED = struct.Struct(">qqhb")
 _NO_TAGS = b"\x00"
-
-NO_LEADER = -1
 
 
 class AcquiredRange(NamedTuple):
@@ -45,7 +44,7 @@ class SharedPartition(NamedTuple):
     records_size_bytes: int = 0
     acquired: Sequence[AcquiredRange] = ()
     leader_id: int = NO_LEADER
-    leader_epoch: int = -1
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 class SharedTopic(NamedTuple):
@@ -53,15 +52,6 @@ class SharedTopic(NamedTuple):
 
     topic_id: bytes
     partitions: Sequence[SharedPartition]
-
-
-class NodeEndpoint(NamedTuple):
-    """Where a leader is that the answer names."""
-
-    node_id: int
-    host: str
-    port: int
-    rack: str | None
 
 
 def encode_share_fetch_response(
@@ -92,8 +82,7 @@ def encode_share_fetch_response(
                 pending.clear()
             pending.append(_after_records(partition))
         pending.append(_NO_TAGS)
-    pending.append(uvarint(len(endpoints) + 1))
-    pending.extend(map(_endpoint, endpoints))
+    pending.append(encode_node_endpoints(endpoints))
     pending.append(_NO_TAGS)
     buffers.append(b"".join(pending))
     size_bytes = _FRAME_START.size - _LENGTH_BYTES + sum(map(len, buffers))
@@ -118,15 +107,3 @@ def _after_records(partition: SharedPartition) -> bytes:
     acquired = partition.acquired
     ranges = (_ACQUIRED.pack(*one, 0) for one in acquired)
     return b"".join((uvarint(len(acquired) + 1), *ranges, _NO_TAGS))
-
-
-def _endpoint(endpoint: NodeEndpoint) -> bytes:
-    return b"".join(
-        (
-            _INT32.pack(endpoint.node_id),
-            compact_string(endpoint.host),
-            _INT32.pack(endpoint.port),
-            nullable_compact_string(endpoint.rack),
-            _NO_TAGS,
-        )
-    )

@@ -4,13 +4,18 @@ import logging
 import time
 from collections.abc import Sequence
 
+from kafscale.cluster.view import ClusterView
 from kafscale.log.partition import Partition
 from kafscale.log.writing.flush_times import FlushTimes
 from kafscale.ops.request_stages import ProduceStages
 from kafscale.protocol.error_codes import ErrorCode
-from kafscale.protocol.produce import PartitionProduceResponse, encode_produce_response
+from kafscale.protocol.produce import (
+    PartitionProduceResponse,
+    encode_produce_response,
+)
 from kafscale.protocol.quoting import quoted
 from kafscale.serving.context import Reply, RequestContext
+from kafscale.serving.new_leaders import NewLeaders
 from kafscale.serving.produce_purgatory import ProducePurgatory
 from kafscale.serving.produce_times import ProduceTimes
 from kafscale.serving.sequence_error_check import BY_SEQUENCE, SequenceErrorCheck
@@ -79,6 +84,7 @@ class PendingProduce:
         "_appended_sec",
         "_client_id",
         "_correlation_id",
+        "_listener",
         "_purgatory",
         "_remaining",
         "_reply",
@@ -86,6 +92,7 @@ class PendingProduce:
         "_stages",
         "_topics",
         "_version",
+        "_view",
         "deadline_ms",
         "held_bytes",
         "sequence_error_check",
@@ -96,6 +103,7 @@ class PendingProduce:
         request: RequestContext,
         reply: Reply,
         deadline_ms: int,
+        view: ClusterView,
         purgatory: ProducePurgatory,
         sequence_error_check: SequenceErrorCheck,
         stages: ProduceStages,
@@ -104,6 +112,8 @@ class PendingProduce:
         self._version = request.api_version
         self._correlation_id = request.correlation_id
         self._client_id = _kept(request.client_id)
+        self._listener = request.listener
+        self._view = view
         self._request_bytes = request.size_bytes
         self._reply = reply
         self._stages = stages
@@ -169,7 +179,17 @@ class PendingProduce:
                 error_code = error_code or partition.result.error_code
                 results.append(partition.result)
             topics.append((name, results))
-        frame = encode_produce_response(self._correlation_id, self._version, topics)
+        leaders = NewLeaders(self._view, self._listener) if error_code else None
+        if leaders:
+            topics = [
+                (name, [_with_leader(leaders, name, one) for one in results]) for name, results in topics
+            ]
+        frame = encode_produce_response(
+            self._correlation_id,
+            self._version,
+            topics,
+            node_endpoints=leaders.endpoints if leaders else (),
+        )
         # The partitions refer to this object: without the cycle it is freed with its last user, not by the collector.
         self._topics = []
         self._reply.times = ProduceTimes(
@@ -181,6 +201,13 @@ class PendingProduce:
             last_flush,
         )
         self._reply.send((frame,), error_code=error_code)
+
+
+def _with_leader(
+    leaders: NewLeaders, topic: str, result: PartitionProduceResponse
+) -> PartitionProduceResponse:
+    leader = leaders.of(topic, result.partition, result.error_code)
+    return result if leader is None else result._replace(current_leader=leader)
 
 
 def _kept(client_id: str | None) -> str | None:

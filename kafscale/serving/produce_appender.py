@@ -71,6 +71,7 @@ class ProduceAppender:
             request,
             reply,
             self._now_ms + _wait_ms(produce),
+            broker.view,
             broker.purgatory,
             broker.sequence_error_check,
             broker.metrics.produce_stages,

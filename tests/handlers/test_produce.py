@@ -214,10 +214,10 @@ async def test_the_reply_to_a_long_topic_name_is_not_multiplied() -> None:
 async def test_a_reply_that_fails_ends_only_its_own_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def broken(correlation_id: int, version: int, topics: Any) -> bytes:
+    def broken(correlation_id: int, version: int, topics: Any, **leaders: Any) -> bytes:
         if version == 8:
             raise struct.error("a defect")
-        return encode_produce_response(correlation_id, version, topics)
+        return encode_produce_response(correlation_id, version, topics, **leaders)
 
     monkeypatch.setattr(pending_produce, "encode_produce_response", broken)
     async with in_process_broker() as broker, broker.connect() as client, broker.connect() as other:

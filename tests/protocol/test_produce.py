@@ -11,6 +11,7 @@ from kio.index import load_request_schema, load_response_schema
 
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
+from kafscale.protocol.node_endpoints import CurrentLeader, NodeEndpoint
 from kafscale.protocol.produce import (
     MAX_VERSION,
     MIN_VERSION,
@@ -28,6 +29,7 @@ INT32 = st.integers(-(2**31), 2**31 - 1)
 INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(codec="utf-8"), max_size=150)
 
+ENDPOINTS = st.lists(st.builds(NodeEndpoint, INT32, TEXT, INT32, st.none() | TEXT), max_size=3)
 ANSWERS = st.lists(
     st.tuples(
         TEXT,
@@ -41,6 +43,7 @@ ANSWERS = st.lists(
                 INT64,
                 st.none() | TEXT,
                 st.lists(st.tuples(INT32, TEXT), max_size=3),
+                st.none() | st.builds(CurrentLeader, INT32, INT32),
             ),
             max_size=4,
         ),
@@ -94,11 +97,11 @@ def test_a_request_of_kafka_python_decodes_to_the_same_values(version: int) -> N
 
 @pytest.mark.parametrize("version", ORACLE_VERSIONS)
 @settings(max_examples=30, deadline=None)
-@given(topics=ANSWERS, throttle_time_ms=st.integers(0, 2**31 - 1), correlation_id=INT32)
+@given(topics=ANSWERS, throttle_time_ms=st.integers(0, 2**31 - 1), correlation_id=INT32, endpoints=ENDPOINTS)
 def test_a_response_decodes_to_the_same_values_with_the_oracle(
-    version: int, topics: Any, throttle_time_ms: int, correlation_id: int
+    version: int, topics: Any, throttle_time_ms: int, correlation_id: int, endpoints: list[NodeEndpoint]
 ) -> None:
-    frame = encode_produce_response(correlation_id, version, topics, throttle_time_ms)
+    frame = encode_produce_response(correlation_id, version, topics, throttle_time_ms, endpoints)
 
     response_type: Any = load_response_schema(ApiKey.PRODUCE, version)
     received = oracle.plain(oracle.decode_frame(response_type, frame, correlation_id))
@@ -110,22 +113,23 @@ def test_a_response_decodes_to_the_same_values_with_the_oracle(
             append_time,
             *([partition.log_start_offset] if version >= 5 else []),
             *([list(map(list, partition.record_errors)), partition.error_message] if version >= 8 else []),
-            # The new leader after an error, in a tagged field that is left out.
-            *([[-1, -1]] if version >= 10 else []),
+            *([list(partition.current_leader or CurrentLeader())] if version >= 10 else []),
         ]
 
     assert received == [
         [[name, [expected(partition) for partition in partitions]] for name, partitions in topics],
         throttle_time_ms,
-        # The addresses of new leaders, in a tagged field that is left out.
-        *([[]] if version >= 10 else []),
+        *([list(map(list, endpoints))] if version >= 10 else []),
     ]
 
 
 @pytest.mark.parametrize("version", ALL_VERSIONS)
 def test_a_response_equals_that_of_kafka_python_byte_for_byte(version: int) -> None:
-    partition = PartitionProduceResponse(3, 87, 1 << 40, 1_700_000_000_000, 12, "bad record")
+    leader = CurrentLeader(2, 5)
+    partition = PartitionProduceResponse(3, 87, 1 << 40, 1_700_000_000_000, 12, "bad record", (), leader)
     topic_class = KafkaPythonResponse.TopicProduceResponse
+    partition_class = topic_class.PartitionProduceResponse
+    has_leaders = version >= 10
     theirs = KafkaPythonResponse(
         version=version,
         throttle_time_ms=5,
@@ -134,7 +138,7 @@ def test_a_response_equals_that_of_kafka_python_byte_for_byte(version: int) -> N
                 version=version,
                 name="orders",
                 partition_responses=[
-                    topic_class.PartitionProduceResponse(
+                    partition_class(
                         version=version,
                         index=3,
                         error_code=87,
@@ -143,14 +147,25 @@ def test_a_response_equals_that_of_kafka_python_byte_for_byte(version: int) -> N
                         log_start_offset=12,
                         record_errors=[],
                         error_message="bad record",
+                        **(
+                            {"current_leader": partition_class.LeaderIdAndEpoch(*leader)}
+                            if has_leaders
+                            else {}
+                        ),
                     )
                 ],
             )
         ],
+        **(
+            {"node_endpoints": [KafkaPythonResponse.NodeEndpoint(2, "host", 9092, None)]}
+            if has_leaders
+            else {}
+        ),
     )
     theirs.with_header(correlation_id=4)
     expected = bytes(theirs.encode(header=True, framed=True))
-    assert encode_produce_response(4, version, [("orders", [partition])], 5) == expected
+    endpoints = [NodeEndpoint(2, "host", 9092, None)]
+    assert encode_produce_response(4, version, [("orders", [partition])], 5, endpoints) == expected
 
 
 def test_records_are_views_of_the_receive_buffer() -> None:

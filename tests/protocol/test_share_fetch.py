@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafscale.protocol.api_messages import ShareFetchResponse
+from kafscale.protocol.node_endpoints import NodeEndpoint
 from kafscale.protocol.share_fetch import (
     AcquiredRange,
-    NodeEndpoint,
     SharedPartition,
     SharedTopic,
     encode_share_fetch_response,

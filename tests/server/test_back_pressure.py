@@ -10,6 +10,7 @@ from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 from kafka.protocol.producer import ProduceResponse
 
+from kafscale.cluster.view import ClusterView
 from kafscale.log.reading import reply_memory
 from kafscale.memory.memory_budget import MemoryBudget
 from kafscale.ops.request_stages import ProduceStages
@@ -204,6 +205,7 @@ def test_a_waiting_produce_keeps_little_of_a_client_id() -> None:
             RequestContext(9, 1, client_id, "192.0.2.1", ClientSoftware()),
             cast(Reply, None),
             0,
+            cast(ClusterView, None),
             ProducePurgatory(lambda: 0, MemoryBudget(MIB)),
             cast(SequenceErrorCheck, None),
             ProduceStages(),

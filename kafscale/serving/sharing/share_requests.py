@@ -1,4 +1,4 @@
-"""Common parts of ShareFetch and ShareAcknowledge: who asks, what is named, and who leads it."""
+"""Common parts of ShareFetch and ShareAcknowledge: who asks, and what is named."""
 
 import uuid
 from collections.abc import Iterable, Iterator
@@ -6,17 +6,14 @@ from typing import Final, Protocol
 
 from kafscale.protocol.acl_codes import Operation, ResourceType
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
-from kafscale.protocol.share_fetch import NO_LEADER, NodeEndpoint
 from kafscale.serving.authorization import check_access
-from kafscale.serving.context import Broker, RequestContext
+from kafscale.serving.context import RequestContext
 from kafscale.serving.sharing.acknowledgements import AskedBatch
 from kafscale.share.sessions import SessionKey, SharedPartition
 
 MEMBER_ID_MAX_CHARS: Final = 36
 
 _NO_TOPIC: Final = uuid.UUID(int=0)
-_NO_EPOCH: Final = -1
-_NAMES_LEADER: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
 class NamedPartition(Protocol):
@@ -57,32 +54,3 @@ def named_partitions(topics: Iterable[NamedTopic]) -> Iterator[tuple[SharedParti
         topic_id = topic.topic_id or _NO_TOPIC
         for partition in topic.partitions:
             yield (topic_id, partition.partition_index), list(partition.acknowledgement_batches)
-
-
-class LeadersNamed:
-    """The leaders that an answer names where this broker is not the one, and where they are."""
-
-    def __init__(self, broker: Broker, request: RequestContext) -> None:
-        self._broker = broker
-        self._request = request
-        self._endpoints: dict[int, NodeEndpoint] = {}
-
-    @property
-    def endpoints(self) -> tuple[NodeEndpoint, ...]:
-        """Of all leaders named so far."""
-        return tuple(self._endpoints.values())
-
-    def of(self, place: SharedPartition, error_code: int) -> tuple[int, int]:
-        """The partition's leader and its epoch, if the error is that this broker is not it."""
-        topic = self._broker.view.topic_by_id(place[0])
-        if error_code not in _NAMES_LEADER or topic is None:
-            return NO_LEADER, _NO_EPOCH
-        leader = self._broker.view.leader(topic.name, place[1])
-        found = None if leader is None else self._broker.view.broker(leader.broker_id)
-        endpoint = None if found is None else found.endpoint(self._request.listener)
-        if leader is None or found is None or endpoint is None:
-            return NO_LEADER, _NO_EPOCH
-        self._endpoints[found.broker_id] = NodeEndpoint(
-            found.broker_id, endpoint.host, endpoint.port, found.rack
-        )
-        return leader.broker_id, leader.leader_epoch
