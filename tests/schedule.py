@@ -24,7 +24,9 @@ WITH_PROCESSES = (
     "testing",
 )
 NOT_HERE = ("k8s",)  # `make test-k8s`: its control plane takes minutes to build
+TOGETHER = ("tests/compat",)  # each of its folders has brokers and Java programs that all its files use
 _SHARED = ("-p", "tests.support.longest_first", "-p", "tests.support.shared_files")
+_TOGETHER = tuple(f"--together={folder}" for folder in TOGETHER)
 _NO_PERCENTAGE = ("-o", "console_output_style=classic")  # it would be that of the others' tests, too
 _DAY = ("-m", "not nightly")
 PROCESSES, WAITING_PROCESSES = 2, 3  # on two cores; what starts processes waits most of the time
@@ -60,7 +62,12 @@ def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]
     shared_by_xdist = any(argument.startswith("-n") for argument in arguments)
     runs = (
         ("tests", _SHARED, others, 1 if shared_by_xdist else PROCESSES),
-        ("tests with processes", _SHARED, with_processes, 1 if shared_by_xdist else WAITING_PROCESSES),
+        (
+            "tests with processes",
+            (*_SHARED, *_TOGETHER),
+            with_processes,
+            1 if shared_by_xdist else WAITING_PROCESSES,
+        ),
         ("tests with Spark", (), with_spark, 1),
     )
     return tuple(

@@ -10,6 +10,7 @@ from tests.schedule import (
     NOT_HERE,
     PROCESSES,
     TESTS,
+    TOGETHER,
     WAITING_PROCESSES,
     WITH_PROCESSES,
     WITH_SPARK,
@@ -36,6 +37,7 @@ def test_every_test_file_is_below_an_entry() -> None:
 
 def test_what_the_plan_names_is_there() -> None:
     assert {*WITH_SPARK, *WITH_PROCESSES, *NOT_HERE} <= set(entries())
+    assert all((TESTS.parent / folder).is_dir() for folder in TOGETHER)
     assert set(LONGEST) <= {path.name for path in TESTS.rglob("test_*.py")}
 
 

@@ -104,6 +104,25 @@ class Item:
     nodeid: str
 
 
+def test_files_of_a_folder_stay_together(tmp_path: Path) -> None:
+    names = (
+        "d/a.py::1",
+        "e/a.py::1",
+        "d/f/a.py::1",
+        "d/b.py::1",
+        "d/f/b.py::1",
+        "e/b.py::1",
+        "de/a.py::1",
+        "d/a.py::2",
+    )
+    items = [cast(pytest.Item, Item(name)) for name in names]
+    taken = Share(tmp_path, ["d"]).of(items)
+    assert next(taken) is items[0]
+    others = [item.nodeid for item in Share(tmp_path, ["d"]).of(items)]
+    assert others == ["e/a.py::1", "d/f/a.py::1", "d/f/b.py::1", "e/b.py::1", "de/a.py::1"]
+    assert [item.nodeid for item in taken] == ["d/b.py::1", "d/a.py::2"]
+
+
 def test_a_file_in_two_pieces_stays_with_its_process(tmp_path: Path) -> None:
     names = ("test_a.py::one", "test_b.py::one", "test_a.py::two")
     items = one, elsewhere, two = [cast(pytest.Item, Item(name)) for name in names]

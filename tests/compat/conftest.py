@@ -17,9 +17,8 @@ from tests.support.java_groups import JavaGroups, group_server, groups_on
 from tests.support.reporting import pytest_runtest_makereport
 from tests.support.topics import create_topic, unique_name
 from tests.support.wire import connect
-from tests.support.zoned_cluster import ZonedCluster, cluster_missing, zoned_cluster
 
-__all__ = ["ZonedCluster", "pytest_runtest_makereport"]
+__all__ = ["pytest_runtest_makereport"]
 
 Peer = KafscaleBroker | ApacheKafka
 NewTopic = Callable[..., str]
@@ -40,7 +39,7 @@ def peer_kind() -> str:
     return kind
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def broker(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A broker that creates topics of three partitions when a client names them."""
     yield from _peer(peer_kind, tmp_path_factory, auto_create=True)
@@ -57,7 +56,7 @@ def left_as_found(request: pytest.FixtureRequest) -> Iterator[None]:
         assert found.entries == [], "the test has left quotas behind"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def strict_broker(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A broker that creates no topic by itself."""
     yield from _peer(peer_kind, tmp_path_factory, auto_create=False)
@@ -75,7 +74,7 @@ def new_topic(broker: Peer) -> NewTopic:
     return create
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
     """Kafka's Java tools and clients in one JVM."""
     _skip_without_java()
@@ -83,7 +82,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def group_jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaServer]:
     """A JVM for members of groups."""
     _skip_without_java()
@@ -96,26 +95,6 @@ def java_groups(group_jvm: JavaServer, broker: Peer) -> Iterator[JavaGroups]:
     """Java consumers in groups on `broker`, and its Java AdminClient."""
     with groups_on(group_jvm, broker.bootstrap) as groups:
         yield groups
-
-
-@pytest.fixture(scope="module")
-def shared_cluster(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZonedCluster]:
-    """Three brokers for all tests of a file; `cluster` gives them in good order.
-
-    Not for longer: doing nothing, they and their stores need as much in a minute as a start.
-    """
-    reason = "there is one Apache Kafka only" if peer_kind == "kafka" else cluster_missing()
-    if reason:
-        pytest.skip(reason)
-    with zoned_cluster(tmp_path_factory.mktemp("cluster")) as made:
-        yield made
-
-
-@pytest.fixture
-def cluster(shared_cluster: ZonedCluster) -> ZonedCluster:
-    """Three brokers, all of them up, whatever the test before did to them."""
-    shared_cluster.cluster.heal()
-    return shared_cluster
 
 
 @pytest.fixture

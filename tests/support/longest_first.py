@@ -6,9 +6,10 @@ So no process of `make test` ends long after the others. All other files stay in
 import pytest
 
 LONGEST = (
+    "test_readme_tour.py",  # with it all of its folder (`tests.schedule.TOGETHER`)
     "test_cluster_chaos.py",
     "test_group_restart.py",
-    "test_mechanisms.py",
+    "test_mechanisms.py",  # the same
     "test_broker_cluster.py",
     "test_group_chaos.py",
     "test_workloads.py",
@@ -19,21 +20,15 @@ LONGEST = (
     "test_bucket_errors.py",
     "test_rendered.py",
     "test_messages.py",
-    "test_readme_tour.py",
-    "test_groups_any_client.py",
     "test_journal_model.py",
-    "test_java_groups.py",
     "test_names_and_labels.py",
-    "test_cluster_racks.py",
     "test_group_scale.py",
     "test_metadata_store.py",
     "test_etcd_reconciler.py",
-    "test_java_tools.py",
     "test_many_batches.py",
     "test_local_cluster.py",
     "test_retention.py",
     "test_idle_fetch_histories.py",
-    "test_consumer_groups_tool_reset.py",
     "test_witnesses.py",
     "test_recover.py",
     "test_commits_without_end.py",
@@ -42,7 +37,6 @@ LONGEST = (
     "test_lost_leases.py",
     "test_reads.py",
     "test_merging.py",
-    "test_java_record_batches.py",
     "test_large_segment.py",
     "test_backup_cluster.py",
     "test_group_metrics.py",

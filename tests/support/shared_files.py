@@ -4,6 +4,9 @@ Each process gets the same files, and `--share FOLDER`. It takes a file by makin
 one of them can, and runs the tests of the files that it took. pytest-xdist does the like with a process that hands
 tests out and hears of each step: seven milliseconds of a slow core for each test, twice what a small one takes.
 
+The files of a folder that is in or below a `--together FOLDER` are taken as one and run one after the other: they
+share servers, such as a Java program that is slow at first, which every process would have to start.
+
 `FOLDER/PID` has the test that a process is in: of one that was killed, nothing else says that.
 """
 
@@ -17,28 +20,36 @@ import pytest
 
 
 class Share:
-    """This process's part of the files, by marks in a folder that all processes see."""
+    """This process's part of the files, by marks in a folder that all processes see.
 
-    def __init__(self, folder: Path) -> None:
+    `together`: folders, as pytest names them.
+    """
+
+    def __init__(self, folder: Path, together: Sequence[str] = ()) -> None:
         self._folder = folder
+        self._together = tuple(f"{name}/" for name in together)
         self._now = now_file(folder, os.getpid())
-        self._taken: set[str] = set()
 
     def of(self, items: Sequence[pytest.Item]) -> Iterator[pytest.Item]:
-        """The tests of files that no other process has; each file is taken when it is its turn."""
-        for name, tests in itertools.groupby(items, file_of):
-            if self._takes(name):
+        """The tests of files that no other process has; each file or folder is taken when it is its turn."""
+        units: dict[str, list[pytest.Item]] = {}
+        for item in items:
+            units.setdefault(self._unit_of(item), []).append(item)
+        for unit, tests in units.items():
+            if self._takes(unit):
                 yield from tests
 
+    def _unit_of(self, item: pytest.Item) -> str:
+        """What is taken with the test: its folder or its file."""
+        file = file_of(item)
+        return file.rpartition("/")[0] if file.startswith(self._together) else file
+
     def _takes(self, name: str) -> bool:
-        if name in self._taken:  # whoever ordered the tests has torn a file apart
-            return True
         mark = self._folder / name.replace("/", "%")
         try:
             mark.touch(exist_ok=False)
         except FileExistsError:
             return False
-        self._taken.add(name)
         return True
 
     def enter(self, item: pytest.Item) -> None:
@@ -68,6 +79,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--share", type=Path, help="a folder with marks: run the files that no process marked before"
     )
+    parser.addoption(
+        "--together",
+        action="append",
+        default=[],
+        help="of each folder in or below it, one process runs all files",
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -76,7 +93,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     folder = session.config.getoption("share")
     if folder is None or session.config.getoption("collectonly") or session.testsfailed:
         return None
-    share = Share(folder)
+    share = Share(folder, session.config.getoption("together"))
     # A fixture of a module is torn down by the next test: the next file is taken before the last test of this one.
     for item, following in itertools.pairwise(itertools.chain(share.of(session.items), [None])):
         assert item is not None

@@ -19,7 +19,7 @@ def compacting_peer(kind: str, folders: pytest.TempPathFactory) -> Peer:
     return KafscaleBroker(folder, **SOON_ON_KAFSCALE)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def compacting(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A broker for all tests of compacted topics."""
     peer = compacting_peer(peer_kind, tmp_path_factory)

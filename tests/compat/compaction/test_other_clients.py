@@ -23,7 +23,7 @@ from tests.support.wire import connect
 pytestmark = pytest.mark.nightly
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gappy(compacting: Peer) -> CompactedTopic:
     """With codecs that KafkaJS reads from Kafka, too."""
     return gappy_topic(compacting, unique_name("gappy"), ("none", "gzip"))

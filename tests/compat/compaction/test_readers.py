@@ -18,7 +18,7 @@ KEYS = 12
 FETCHES = {"whole": WHOLE_FETCHES, "one-batch": ONE_BATCH_FETCHES}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def gappy(compacting: Peer) -> CompactedTopic:
     """A compacted topic with gaps of all kinds."""
     return gappy_topic(compacting, unique_name("gappy"))

@@ -43,7 +43,7 @@ def running(peer: Peer) -> Iterator[Peer]:
         peer.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def peer(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A broker for all tests of consumer groups. It creates no topic by itself."""
     yield from running(consumer_group_peer(peer_kind, tmp_path_factory))

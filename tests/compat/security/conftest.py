@@ -60,7 +60,7 @@ def _is_beyond(item: pytest.Function) -> bool:
     return mechanism not in (None, *Kcat.mechanisms)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def oauth() -> Iterator[OauthServer]:
     """Gives out tokens, and publishes its keys."""
     server = OauthServer()
@@ -68,13 +68,13 @@ def oauth() -> Iterator[OauthServer]:
     server.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
     """A CA, a server's certificate, clients' certificates."""
     return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secured(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, oauth: OauthServer
 ) -> Iterator[SecurePeer]:
@@ -85,7 +85,7 @@ def secured(
         yield peer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def lenient(
     tmp_path_factory: pytest.TempPathFactory, certificates: Certificates, oauth: OauthServer
 ) -> Iterator[SecurePeer]:
@@ -101,20 +101,20 @@ def lenient(
         yield peer
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(secured: SecurePeer) -> AdminClient:
     """librdkafka's administrator, as the super user of `secured`."""
     return AdminClient(librdkafka_config(access(secured, SASL_SSL, "admin")))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin_config(secured: SecurePeer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`--command-config` of the super user on `secured`."""
     path = tmp_path_factory.mktemp("tools") / "admin.properties"
     return write_tool_config(access(secured, SASL_SSL, "admin"), path)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def secure_java(oauth: OauthServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ToolServer]:
     """Kafka's Java tools and clients in one JVM, which may get tokens."""
     _skip_without("java")

@@ -108,7 +108,7 @@ def share_group(peer: Peer, name: str | None = None) -> Iterator[ShareGroupOfCli
         yield group
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def peer(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A broker for all tests of share groups. It creates no topic by itself."""
     yield from running(share_peer(peer_kind, tmp_path_factory))

@@ -32,7 +32,7 @@ def transactional_peer(kind: str, folders: pytest.TempPathFactory) -> Peer:
     return KafscaleBroker(folder, flush_interval_ms=5, **TIMED_OUT_SOON, **GROUP_SETTINGS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def peer(peer_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     """A broker for all tests of transactions, with the newest protocol."""
     peer = transactional_peer(peer_kind, tmp_path_factory)
@@ -53,7 +53,7 @@ def topic(peer: Peer) -> str:
     return name
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def java_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramClient]:
     """Kafka's Java clients."""
     _skip_without_java()
@@ -61,7 +61,7 @@ def java_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramCl
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def franz_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramClient]:
     """franz-go."""
     reason = tools.franz_missing()
@@ -71,7 +71,7 @@ def franz_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramC
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def kafka_js_program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProgramClient]:
     """KafkaJS."""
     reason = tools.kafka_js_missing()

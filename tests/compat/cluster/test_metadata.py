@@ -10,7 +10,6 @@ import pytest
 from kafka.protocol.admin import CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse
 
 from kafscale.metadata.keys import GROUP_SHARD_COUNT, shard_of
-from tests.compat.conftest import ZonedCluster
 from tests.support import wire
 from tests.support.cluster_wire import (
     FENCED_LEADER_EPOCH,
@@ -44,7 +43,7 @@ from tests.support.topics import (
     unique_name,
 )
 from tests.support.waiting import wait_until
-from tests.support.zoned_cluster import RACKS, Led
+from tests.support.zoned_cluster import RACKS, Led, ZonedCluster
 
 MANY = 1000
 COMES_AND_GOES = 3

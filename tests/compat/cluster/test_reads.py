@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import FetchResponse
 
-from tests.compat.conftest import ZonedCluster
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.cluster_wire import (
@@ -22,6 +21,7 @@ from tests.support.cluster_wire import (
 )
 from tests.support.topics import delete_topic, describe_topic
 from tests.support.waiting import wait_until
+from tests.support.zoned_cluster import ZonedCluster
 
 CHECKPOINT_SEGMENTS = 128  # after so many segments the older ones move from the record to a checkpoint
 LONG_MS = 10_000

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from kafka.protocol.consumer import FetchResponse
 
-from tests.compat.conftest import ZonedCluster
 from tests.support import wire
 from tests.support.client_consumers import RACK_CONSUMERS, ClientConsumer, client_consumer
 from tests.support.flows import LibrdkafkaFlow
@@ -22,6 +21,7 @@ from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
 from tests.support.topics import unique_name
 from tests.support.waiting import PATIENCE_SEC, wait_until
+from tests.support.zoned_cluster import ZonedCluster
 
 PARTITIONS = 3  # one of each broker
 RECORDS = 50

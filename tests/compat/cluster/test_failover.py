@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.conftest import ZonedCluster
 from tests.support.client_consumers import CONSUMERS
 from tests.support.client_party import PARTITIONS, PRODUCERS, ClientParty
 from tests.support.group_work import committed_offsets, partitions_of
@@ -19,6 +18,7 @@ from tests.support.ledger import Place
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
 from tests.support.raw_sessions import StaleLeader, raw_sessions
 from tests.support.waiting import PATIENCE_SEC, wait_until
+from tests.support.zoned_cluster import ZonedCluster
 
 DIES, SLEEPS = 1, 2
 # After kill -9: the lease, then the others' claims, then what clients wait with before they try again.

@@ -1,0 +1,1 @@
+"""Clients of a cluster of three brokers in three zones."""
