@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 
 from tests.spark_jobs.support.gated_export import Point, open_file, reached_file
+from tests.spark_jobs.support.plain_files import plain_files
 from tests.support.process import ServerProcess, clean_environment, is_stopped
 from tests.support.waiting import wait_until
 
@@ -121,6 +122,7 @@ class ExportProcess(ServerProcess):
             "spark.sql.warehouse.dir": str(temporary / "warehouse"),
             "spark.sql.shuffle.partitions": "2",
             "spark.ui.enabled": "false",
+            **plain_files(),
             **self._spark,
         }
         lines = (f"{name} {value}\n" for name, value in settings.items())

@@ -10,6 +10,7 @@ from unittest import mock
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from tests.spark_jobs.support.plain_files import plain_files
 from tests.support.spark_install import spark_libs
 from tests.support.waiting import PATIENCE_SEC
 
@@ -42,6 +43,7 @@ def spark_settings(folder: Path) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
+        **plain_files(),
         "spark.python.authenticate.socketTimeout": f"{PATIENCE_SEC:.0f}s",
     }
 
