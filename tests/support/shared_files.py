@@ -40,7 +40,7 @@ class Share:
                 yield from tests
 
     def _unit_of(self, item: pytest.Item) -> str:
-        """What is taken with the test: its folder or its file."""
+        """The folder or the file that is taken with the test."""
         file = file_of(item)
         return file.rpartition("/")[0] if file.startswith(self._together) else file
 
