@@ -18,8 +18,10 @@ from tests.support import tool_cache
 from tests.support.installing import TOOLS
 from tests.support.waiting import PATIENCE_SEC
 
-# A JVM for seconds, not for days: compile little, collect simply, stay small.
+# A JVM for seconds, not for days: compile little, collect simply, stay small, believe the compiler of its classes.
+UNVERIFIED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 JVM_OPTIONS = (
+    *UNVERIFIED,
     "-XX:TieredStopAtLevel=1",
     "-XX:+UseSerialGC",
     "-Xmx384m",

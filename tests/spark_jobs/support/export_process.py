@@ -12,6 +12,7 @@ import pyspark
 
 from tests.spark_jobs.support.gated_export import Point, open_file, reached_file
 from tests.spark_jobs.support.plain_files import plain_files
+from tests.support.java import UNVERIFIED
 from tests.support.process import ServerProcess, clean_environment, is_stopped
 from tests.support.waiting import wait_until
 
@@ -63,7 +64,7 @@ class ExportProcess(ServerProcess):
             # For executors as well, and whatever the command gives its JVM.
             "JDK_JAVA_OPTIONS": (
                 "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
-                f" -Djava.io.tmpdir={self._temporary()}"
+                f" {' '.join(UNVERIFIED)} -Djava.io.tmpdir={self._temporary()}"
             ),
             **self._environment,
         }
