@@ -46,10 +46,9 @@ $(BIN)/.develop: pyproject.toml | $(BIN)/python
 	$(UV_DEVELOP) --offline 2>/dev/null || $(UV_DEVELOP)
 	@touch $@ $(BIN)/.runtime
 
-# Once, not in each worker: what a new checkout's tests import is compiled, their assertions rewritten. What is wrong
-# with a test shows when it runs.
+# Once, not in each worker: what a new checkout's tests import is compiled, their assertions rewritten.
 $(BIN)/.bytecode: $(BIN)/.develop
-	-$(BIN)/pytest --collect-only -qq -p no:randomly tests >/dev/null
+	$(BIN)/python -m tests.bytecode
 	@touch $@
 
 $(BIN)/.spark: pyproject.toml spark_jobs/pom.xml | $(BIN)/python

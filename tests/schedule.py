@@ -77,5 +77,12 @@ def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]
     )
 
 
+def halves(names: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The paths of all tests in two parts that take about as long to collect."""
+    names = list(names)
+    others = [name for name in names if name in (*WITH_SPARK, *WITH_PROCESSES, *NOT_HERE)]
+    return _paths(name for name in names if name not in others), _paths(others)
+
+
 def _paths(names: Iterable[str]) -> list[str]:
     return [str(TESTS / name) for name in names]

@@ -16,6 +16,7 @@ from tests.schedule import (
     WITH_SPARK,
     Run,
     entries,
+    halves,
     plan,
 )
 from tests.support.longest_first import LONGEST, rank
@@ -28,6 +29,12 @@ def paths(run: Run) -> list[str]:
 def test_every_entry_is_in_exactly_one_run() -> None:
     planned = [name for run in plan(entries()) for name in paths(run)]
     assert sorted([*planned, *NOT_HERE]) == entries()
+
+
+def test_every_entry_is_in_exactly_one_half() -> None:
+    first, second = halves(entries())
+    assert sorted(Path(one).name for one in (*first, *second)) == entries()
+    assert min(len(first), len(second)) > 10
 
 
 def test_every_test_file_is_below_an_entry() -> None:
