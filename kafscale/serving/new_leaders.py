@@ -34,14 +34,19 @@ class NewLeaders:
         if error_code not in _NAMES_LEADER:
             return None
         leader = self._view.leader(topic, index)
-        found = None if leader is None else self._view.broker(leader.broker_id)
-        endpoint = None if found is None else found.endpoint(self._listener)
-        if leader is None or found is None or endpoint is None:
+        if leader is None or not self._is_reachable(leader.broker_id):
             return None
-        self._endpoints[found.broker_id] = NodeEndpoint(
-            found.broker_id, endpoint.host, endpoint.port, found.rack
-        )
         return CurrentLeader(leader.broker_id, leader.leader_epoch)
+
+    def _is_reachable(self, broker_id: int) -> bool:
+        """Looked up once for each broker: a request may name thousands of partitions."""
+        if broker_id not in self._endpoints:
+            broker = self._view.broker(broker_id)
+            endpoint = None if broker is None else broker.endpoint(self._listener)
+            if broker is None or endpoint is None:
+                return False
+            self._endpoints[broker_id] = NodeEndpoint(broker_id, endpoint.host, endpoint.port, broker.rack)
+        return True
 
     def of_topic_id(self, topic_id: uuid.UUID, index: int, error_code: int) -> CurrentLeader:
         """The same for a topic that is named by its id; `NOT_KNOWN` instead of None."""

@@ -6,10 +6,10 @@ So no process of `make test` ends long after the others. All other files stay in
 import pytest
 
 LONGEST = (
-    "test_readme_tour.py",  # with it all of its folder (`tests.schedule.TOGETHER`)
+    "test_readme_tour.py",  # and with it all of tests/compat (`tests.schedule.TOGETHER`)
     "test_cluster_chaos.py",
     "test_group_restart.py",
-    "test_mechanisms.py",  # the same
+    "test_mechanisms.py",  # and with it all of tests/compat/security
     "test_broker_cluster.py",
     "test_group_chaos.py",
     "test_workloads.py",
