@@ -245,9 +245,8 @@ def _read_forgotten_topic(cursor: _Cursor) -> ForgottenTopic:
 _FRAME_START = struct.Struct(">iii")
 _FLEXIBLE_FRAME_START = struct.Struct(">iibi")
 _ERROR_AND_SESSION = struct.Struct(">hi")
-_DIVERGING_EPOCH = struct.Struct(">BBiqB")
-_CURRENT_LEADER = struct.Struct(">BBiiB")
 _LENGTH_BYTES = 4
+_NO_TAGS: Final = b"\x00"
 
 _V4_PARTITION: Final = struct.Struct(">ihqqii")
 _V5_PARTITION: Final = struct.Struct(">ihqqqii")
@@ -263,10 +262,9 @@ _FLEXIBLE_ABORTED: Final = struct.Struct(">qqB")
 class FetchedPartition(NamedTuple):
     """The answer for one partition.
 
-    `records` are sent one after the other as they are; `records_size_bytes` is their length in all. From
-    version 12 `diverging_epoch` is (epoch, end offset) and `current_leader` (leader id, leader epoch).
-    `aborted` are (producer id, first offset) of the aborted transactions in `records`, by first offset; they are
-    sent to `read_committed` readers only.
+    `records` are sent one after the other as they are; `records_size_bytes` is their length in all. `aborted`
+    are (producer id, first offset) of the aborted transactions in `records`, by first offset; they are sent to
+    `read_committed` readers only. The tagged fields of a partition are left out: they are for replicas (KIP-595).
     """
 
     partition: int
@@ -277,8 +275,6 @@ class FetchedPartition(NamedTuple):
     records: Sequence[Buffer] = ()
     records_size_bytes: int = 0
     preferred_read_replica: int = -1
-    diverging_epoch: tuple[int, int] | None = None
-    current_leader: tuple[int, int] | None = None
     aborted: Sequence[tuple[int, int]] = ()
 
 
@@ -325,11 +321,11 @@ def encode_fetch_response(
                 buffers.extend(partition.records)
                 pending.clear()
             if flexible:
-                pending.append(_partition_tags(partition))
+                pending.append(_NO_TAGS)
         if flexible:
-            pending.append(b"\x00")
+            pending.append(_NO_TAGS)
     if flexible:
-        pending.append(b"\x00")
+        pending.append(_NO_TAGS)
     last = b"".join(pending)
     size_bytes = small_size_bytes + len(last) + records_size_bytes
     if flexible:
@@ -410,15 +406,3 @@ def _partition_start_with_aborted(partition: FetchedPartition, version: int) -> 
             _INT32.pack(length),
         )
     )
-
-
-def _partition_tags(partition: FetchedPartition) -> bytes:
-    """The tagged fields of a partition: tag 0 the diverging epoch, tag 1 the current leader (KIP-595)."""
-    if partition.diverging_epoch is None and partition.current_leader is None:
-        return b"\x00"
-    tags = []
-    if partition.diverging_epoch is not None:
-        tags.append(_DIVERGING_EPOCH.pack(0, _DIVERGING_EPOCH.size - 2, *partition.diverging_epoch, 0))
-    if partition.current_leader is not None:
-        tags.append(_CURRENT_LEADER.pack(1, _CURRENT_LEADER.size - 2, *partition.current_leader, 0))
-    return uvarint(len(tags)) + b"".join(tags)
