@@ -4,6 +4,7 @@ import json
 import time
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from bench.reads import main
@@ -28,6 +29,7 @@ async def test_every_get_of_the_slow_store_waits(tmp_path: Path) -> None:
         await store.close()
 
 
+@pytest.mark.nightly
 def test_it_measures_every_kind_of_read(tmp_path: Path) -> None:
     arguments = [
         "--slices", "4", "--records", "3", "--size", "100", "--get-ms", "1", "--consumers", "2",

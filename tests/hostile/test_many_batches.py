@@ -16,7 +16,7 @@ from tests.support.nightly import by_day
 from tests.support.watcher import GIVE_UP_SEC, TOPIC, watching
 
 ATTACK_BYTES = 80_000_000
-REQUESTS = by_day(2, by_night=8)
+REQUESTS = by_day(1, by_night=8)
 
 
 @pytest.fixture

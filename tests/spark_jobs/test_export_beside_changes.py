@@ -88,6 +88,7 @@ def test_a_topic_created_again_is_not_mixed_in(
     assert in_order(found) == expected
 
 
+@pytest.mark.nightly
 def test_what_expires_between_plan_and_read_is_a_gap(
     writer: TopicWriter, exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,7 @@ def test_keys_and_values_as_text_and_what_is_no_text(writer: TopicWriter, export
     assert [(row["key"], row["value"]) for row in letters] == [(b"k", b"\xff"), (b"\xff", b"good")]
 
 
+@pytest.mark.nightly
 def test_a_time_that_does_not_fit_makes_a_dead_letter(writer: TopicWriter, exporter: Exporter) -> None:
     """A producer that counts nanoseconds: it is counted and named, and nothing is null without a word."""
     letter = Sent(key=b"k", value=b'{"id": 2}', timestamp_ms=1_700_000_000_000_000_000)
@@ -157,6 +158,7 @@ def test_variants_take_json_of_any_type(spark: SparkSession, writer: TopicWriter
     assert reconciled(exporter, *variant) == 0
 
 
+@pytest.mark.nightly
 @VARIANTS
 def test_variants_need_a_table_of_version_3(writer: TopicWriter, exporter: Exporter) -> None:
     writer.append(0, values_of({"a": 1}))

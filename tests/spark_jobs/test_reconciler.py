@@ -259,6 +259,7 @@ def test_damage_is_found_by_row_and_column(export: Callable[..., Exported]) -> N
     assert fields["kinds"]["MISSING"] == 14
 
 
+@pytest.mark.nightly
 def test_columns_may_be_left_out_and_are_named(export: Callable[..., Exported]) -> None:
     def damage(table: Rows, dead: Rows) -> None:
         change(table, 1, 8, {VALUE: ""})
@@ -344,6 +345,9 @@ def test_a_compacted_topic_has_fewer_records_than_its_table(export: Callable[...
     assert not found.unexpected
     assert "26 rows are of records that were compacted away" in as_text(found, shows_all=False)
 
+
+@pytest.mark.nightly
+def test_a_repeated_row_of_a_compacted_record_is_found(export: Callable[..., Exported]) -> None:
     def repeat(table: Rows, dead: Rows) -> None:
         table += at(table, 0, 23)
 

@@ -111,6 +111,7 @@ def test_a_rest_catalog(spark: SparkSession, writer: TopicWriter, rest: RestCata
     check_turns(writer, Exports(writer, on_rest(rest, "rest_turns")))
 
 
+@pytest.mark.nightly
 def test_a_commit_whose_answer_is_lost_is_made_once(
     spark: SparkSession, writer: TopicWriter, rest: RestCatalogServer
 ) -> None:

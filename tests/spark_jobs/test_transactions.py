@@ -65,6 +65,7 @@ def test_queries_bring_what_their_isolation_level_says(
     ]
 
 
+@pytest.mark.nightly
 def test_atomic_commits_have_no_transaction_by_half(
     spark: SparkSession, local_catalog: IcebergCatalog, new_table: NewTable, topics: TransactingTopics
 ) -> None:

@@ -145,6 +145,7 @@ def copying(
 
 
 @pytest.mark.usefixtures("java_processes")
+@pytest.mark.nightly
 def test_killed_copier_goes_on_where_it_was(peer: Peer, tmp_path: Path) -> None:
     with copying(peer, tmp_path, 1, 2_000, 50, SHORT_TIMEOUT_MS) as work:
         copier = work.copiers[0]
