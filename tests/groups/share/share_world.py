@@ -26,7 +26,7 @@ from kafscale.groups.states import GroupState
 from kafscale.metadata import keys
 from kafscale.metadata.store import Delete, KeyValue, Operation, Put, Snapshot
 from kafscale.protocol.error_codes import ErrorCode
-from tests.groups.consumer.consumer_walk import POLICIES, SHARE_POLICY
+from tests.groups.consumer.consumer_world import POLICIES, SHARE_POLICY
 from tests.groups.share.walking_member import WalkingShareMember
 
 GROUP = "group"
