@@ -14,7 +14,8 @@ from kafscale.cluster.topic_config_table import TOPIC_CONFIGS
 from kafscale.commands.export_command import export as iceberg_export
 from kafscale.commands.reconcile_command import reconcile as iceberg_reconcile
 from kafscale.handlers.needs import Open
-from kafscale.handlers.routes import ROUTES, Route
+from kafscale.handlers.route import Route
+from kafscale.handlers.routes import ROUTES
 from kafscale.lake import metric_families as export_metric_families
 from kafscale.operator import metric_families as operator_metric_families
 from kafscale.ops.metric_families import FAMILIES, Family

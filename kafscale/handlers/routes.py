@@ -3,9 +3,7 @@
 ApiVersions and docs/supported-apis.md derive from this table.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from kafscale.handlers import (
     add_offsets_to_txn,
@@ -70,8 +68,6 @@ from kafscale.handlers import (
     write_txn_markers,
 )
 from kafscale.handlers.needs import (
-    Need,
-    Needs,
     Open,
     cluster,
     config_resource,
@@ -79,6 +75,7 @@ from kafscale.handlers.needs import (
     topic,
     transactional_id,
 )
+from kafscale.handlers.route import Route, cold, hot
 from kafscale.protocol.acl_codes import Operation
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.api_messages import (
@@ -131,8 +128,6 @@ from kafscale.protocol.api_messages import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
     OffsetForLeaderEpochRequest,
-    Request,
-    Response,
     SaslAuthenticateRequest,
     SaslHandshakeRequest,
     ShareAcknowledgeRequest,
@@ -143,76 +138,7 @@ from kafscale.protocol.api_messages import (
     UpdateFeaturesRequest,
     WriteTxnMarkersRequest,
 )
-from kafscale.serving.context import Broker, Reply, RequestContext
-
-R = TypeVar("R", bound="Request")  # quoted: kafka-python's base class has no truth value
-
-Answer = Response | bytes
-"""A message, or a whole frame."""
-
-MessageHandler = Callable[[Broker, RequestContext, R], Answer | Awaitable[Answer]]
-"""Takes a decoded message and returns the response, or an awaitable of it."""
-
-BodyHandler = Callable[[Broker, RequestContext, memoryview, Reply], Awaitable[None] | None]
-"""Takes the request's bytes and replies itself; see `produce.handle` for the value that it may return."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
-    """One API. Exactly one of the two handlers is set.
-
-    `needs`: what the client's access must allow; the handler asks, for each resource. Raises `ValueError` without.
-
-    `waits_for_clients`: other clients of the group decide when it is answered, within times that the client chose.
-    What such a request keeps meanwhile counts in the memory for groups, and its bytes are released.
-    """
-
-    api: ApiKey
-    min_version: int
-    max_version: int
-    needs: Needs
-    message_handler: MessageHandler[Any] | None = None
-    body_handler: BodyHandler | None = None
-    waits_for_clients: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.needs:
-            raise ValueError(f"the route of {self.api.name} says nothing of what a client must be allowed")
-
-
-def _cold(
-    request: type[R],
-    min_version: int,
-    max_version: int,
-    handler: MessageHandler[R],
-    *needs: Need | Open,
-    waits_for_clients: bool = False,
-) -> Route:
-    """An API whose requests are decoded by their schema, into what the handler takes."""
-    return Route(
-        api=ApiKey(request.API_KEY),
-        min_version=min_version,
-        max_version=max_version,
-        needs=_needs(needs),
-        message_handler=handler,
-        waits_for_clients=waits_for_clients,
-    )
-
-
-def _hot(api: ApiKey, min_version: int, max_version: int, handler: BodyHandler, *needs: Need | Open) -> Route:
-    return Route(
-        api=api,
-        min_version=min_version,
-        max_version=max_version,
-        needs=_needs(needs),
-        body_handler=handler,
-    )
-
-
-def _needs(given: Sequence[Need | Open]) -> Needs:
-    if len(given) == 1 and isinstance(given[0], Open):
-        return given[0]
-    return tuple(need for need in given if isinstance(need, Need))
+from kafscale.serving.context import Broker, RequestContext
 
 
 def _api_versions(
@@ -232,7 +158,7 @@ _OR_CREATE: Final = "to create it, if the cluster's is not allowed"
 
 ROUTES: Final = (
     # From 0: librdkafka switches features on by the advertised minimum.
-    _hot(
+    hot(
         ApiKey.PRODUCE,
         0,
         12,
@@ -240,8 +166,8 @@ ROUTES: Final = (
         topic(Operation.WRITE),
         transactional_id(Operation.WRITE, "with a transactional id"),
     ),
-    _hot(ApiKey.FETCH, 4, 13, fetch.handle, topic(Operation.READ)),
-    _cold(
+    hot(ApiKey.FETCH, 4, 13, fetch.handle, topic(Operation.READ)),
+    cold(
         ShareGroupHeartbeatRequest,
         1,
         1,
@@ -249,15 +175,15 @@ ROUTES: Final = (
         group(Operation.READ),
         topic(Operation.DESCRIBE),
     ),
-    _cold(
+    cold(
         ShareGroupDescribeRequest,
         1,
         1,
         share_group_describe.handle,
         group(Operation.DESCRIBE, "with Describe of every topic that its members have"),
     ),
-    _hot(ApiKey.SHARE_FETCH, 1, 2, share_fetch.handle, group(Operation.READ), topic(Operation.READ)),
-    _cold(
+    hot(ApiKey.SHARE_FETCH, 1, 2, share_fetch.handle, group(Operation.READ), topic(Operation.READ)),
+    cold(
         ShareAcknowledgeRequest,
         1,
         2,
@@ -265,7 +191,7 @@ ROUTES: Final = (
         group(Operation.READ),
         topic(Operation.READ),
     ),
-    _cold(
+    cold(
         DescribeShareGroupOffsetsRequest,
         0,
         1,
@@ -273,7 +199,7 @@ ROUTES: Final = (
         group(Operation.DESCRIBE),
         topic(Operation.DESCRIBE),
     ),
-    _cold(
+    cold(
         AlterShareGroupOffsetsRequest,
         0,
         0,
@@ -281,7 +207,7 @@ ROUTES: Final = (
         group(Operation.READ),
         topic(Operation.READ),
     ),
-    _cold(
+    cold(
         DeleteShareGroupOffsetsRequest,
         0,
         0,
@@ -289,8 +215,8 @@ ROUTES: Final = (
         group(Operation.DELETE),
         topic(Operation.READ),
     ),
-    _cold(ListOffsetsRequest, 0, 7, list_offsets.handle, topic(Operation.DESCRIBE)),
-    _cold(
+    cold(ListOffsetsRequest, 0, 7, list_offsets.handle, topic(Operation.DESCRIBE)),
+    cold(
         MetadataRequest,
         0,
         12,
@@ -300,11 +226,11 @@ ROUTES: Final = (
         topic(Operation.CREATE, _OR_CREATE),
         cluster(Operation.DESCRIBE, "for the authorized operations of the cluster"),
     ),
-    _cold(OffsetCommitRequest, 2, 10, offset_commit.handle, group(Operation.READ), topic(Operation.READ)),
-    _cold(
+    cold(OffsetCommitRequest, 2, 10, offset_commit.handle, group(Operation.READ), topic(Operation.READ)),
+    cold(
         OffsetFetchRequest, 1, 10, offset_fetch.handle, group(Operation.DESCRIBE), topic(Operation.DESCRIBE)
     ),
-    _cold(
+    cold(
         FindCoordinatorRequest,
         0,
         4,
@@ -312,12 +238,12 @@ ROUTES: Final = (
         group(Operation.DESCRIBE, "of a group"),
         transactional_id(Operation.DESCRIBE, "of a transactional id"),
     ),
-    _cold(JoinGroupRequest, 0, 9, join_group.handle, group(Operation.READ), waits_for_clients=True),
-    _cold(HeartbeatRequest, 0, 4, heartbeat.handle, group(Operation.READ)),
-    _cold(LeaveGroupRequest, 0, 5, leave_group.handle, group(Operation.READ)),
-    _cold(SyncGroupRequest, 0, 5, sync_group.handle, group(Operation.READ), waits_for_clients=True),
-    _cold(DescribeGroupsRequest, 0, 6, describe_groups.handle, group(Operation.DESCRIBE)),
-    _cold(
+    cold(JoinGroupRequest, 0, 9, join_group.handle, group(Operation.READ), waits_for_clients=True),
+    cold(HeartbeatRequest, 0, 4, heartbeat.handle, group(Operation.READ)),
+    cold(LeaveGroupRequest, 0, 5, leave_group.handle, group(Operation.READ)),
+    cold(SyncGroupRequest, 0, 5, sync_group.handle, group(Operation.READ), waits_for_clients=True),
+    cold(DescribeGroupsRequest, 0, 6, describe_groups.handle, group(Operation.DESCRIBE)),
+    cold(
         ListGroupsRequest,
         0,
         5,
@@ -325,15 +251,15 @@ ROUTES: Final = (
         cluster(Operation.DESCRIBE, "for all groups"),
         group(Operation.DESCRIBE, "else for each group"),
     ),
-    _cold(SaslHandshakeRequest, 0, 1, sasl_handshake.handle, Open(_TO_AUTHENTICATE)),
-    _cold(
+    cold(SaslHandshakeRequest, 0, 1, sasl_handshake.handle, Open(_TO_AUTHENTICATE)),
+    cold(
         ApiVersionsRequest,
         0,
         4,
         _api_versions,
         Open("a client must know the versions before it can authenticate itself"),
     ),
-    _cold(
+    cold(
         CreateTopicsRequest,
         0,
         7,
@@ -342,7 +268,7 @@ ROUTES: Final = (
         topic(Operation.CREATE, "if the cluster's is not allowed"),
         topic(Operation.DESCRIBE_CONFIGS, "for the configs in the answer"),
     ),
-    _cold(
+    cold(
         DeleteTopicsRequest,
         0,
         6,
@@ -351,8 +277,8 @@ ROUTES: Final = (
         topic(Operation.DELETE, "if the cluster's is not allowed"),
         topic(Operation.DESCRIBE, "to learn of a topic that it is not there"),
     ),
-    _cold(DeleteRecordsRequest, 0, 2, delete_records.handle, topic(Operation.DELETE)),
-    _cold(
+    cold(DeleteRecordsRequest, 0, 2, delete_records.handle, topic(Operation.DELETE)),
+    cold(
         InitProducerIdRequest,
         0,
         5,
@@ -361,7 +287,7 @@ ROUTES: Final = (
         cluster(Operation.IDEMPOTENT_WRITE, "else"),
         topic(Operation.WRITE, "else with any topic"),
     ),
-    _cold(
+    cold(
         OffsetForLeaderEpochRequest,
         2,
         4,
@@ -369,7 +295,7 @@ ROUTES: Final = (
         cluster(Operation.CLUSTER_ACTION),
         topic(Operation.DESCRIBE, "if the cluster's is not allowed"),
     ),
-    _cold(
+    cold(
         AddPartitionsToTxnRequest,
         0,
         3,
@@ -377,7 +303,7 @@ ROUTES: Final = (
         transactional_id(Operation.WRITE),
         topic(Operation.WRITE),
     ),
-    _cold(
+    cold(
         AddOffsetsToTxnRequest,
         0,
         4,
@@ -385,8 +311,8 @@ ROUTES: Final = (
         transactional_id(Operation.WRITE),
         group(Operation.READ),
     ),
-    _cold(EndTxnRequest, 0, 5, end_txn.handle, transactional_id(Operation.WRITE)),
-    _cold(
+    cold(EndTxnRequest, 0, 5, end_txn.handle, transactional_id(Operation.WRITE)),
+    cold(
         WriteTxnMarkersRequest,
         1,
         1,
@@ -394,7 +320,7 @@ ROUTES: Final = (
         cluster(Operation.ALTER),
         cluster(Operation.CLUSTER_ACTION, "if it is not allowed to alter the cluster"),
     ),
-    _cold(
+    cold(
         TxnOffsetCommitRequest,
         0,
         5,
@@ -403,79 +329,79 @@ ROUTES: Final = (
         group(Operation.READ),
         topic(Operation.READ),
     ),
-    _cold(DescribeAclsRequest, 1, 3, describe_acls.handle, cluster(Operation.DESCRIBE)),
-    _cold(CreateAclsRequest, 1, 3, create_acls.handle, cluster(Operation.ALTER)),
-    _cold(DeleteAclsRequest, 1, 3, delete_acls.handle, cluster(Operation.ALTER)),
-    _cold(
+    cold(DescribeAclsRequest, 1, 3, describe_acls.handle, cluster(Operation.DESCRIBE)),
+    cold(CreateAclsRequest, 1, 3, create_acls.handle, cluster(Operation.ALTER)),
+    cold(DeleteAclsRequest, 1, 3, delete_acls.handle, cluster(Operation.ALTER)),
+    cold(
         DescribeConfigsRequest,
         1,
         4,
         describe_configs.handle,
         *config_resource(Operation.DESCRIBE_CONFIGS),
     ),
-    _cold(
+    cold(
         AlterConfigsRequest,
         0,
         2,
         alter_configs.handle,
         *config_resource(Operation.ALTER_CONFIGS),
     ),
-    _cold(AlterReplicaLogDirsRequest, 1, 2, alter_replica_log_dirs.handle, cluster(Operation.ALTER)),
-    _cold(DescribeLogDirsRequest, 1, 4, describe_log_dirs.handle, cluster(Operation.DESCRIBE)),
-    _cold(SaslAuthenticateRequest, 0, 2, sasl_authenticate.handle, Open(_TO_AUTHENTICATE)),
-    _cold(CreatePartitionsRequest, 0, 3, create_partitions.handle, topic(Operation.ALTER)),
-    _cold(DeleteGroupsRequest, 0, 2, delete_groups.handle, group(Operation.DELETE)),
-    _cold(ElectLeadersRequest, 0, 2, elect_leaders.handle, cluster(Operation.ALTER)),
-    _cold(
+    cold(AlterReplicaLogDirsRequest, 1, 2, alter_replica_log_dirs.handle, cluster(Operation.ALTER)),
+    cold(DescribeLogDirsRequest, 1, 4, describe_log_dirs.handle, cluster(Operation.DESCRIBE)),
+    cold(SaslAuthenticateRequest, 0, 2, sasl_authenticate.handle, Open(_TO_AUTHENTICATE)),
+    cold(CreatePartitionsRequest, 0, 3, create_partitions.handle, topic(Operation.ALTER)),
+    cold(DeleteGroupsRequest, 0, 2, delete_groups.handle, group(Operation.DELETE)),
+    cold(ElectLeadersRequest, 0, 2, elect_leaders.handle, cluster(Operation.ALTER)),
+    cold(
         IncrementalAlterConfigsRequest,
         0,
         1,
         incremental_alter_configs.handle,
         *config_resource(Operation.ALTER_CONFIGS),
     ),
-    _cold(
+    cold(
         AlterPartitionReassignmentsRequest,
         0,
         1,
         alter_partition_reassignments.handle,
         cluster(Operation.ALTER),
     ),
-    _cold(
+    cold(
         ListPartitionReassignmentsRequest,
         0,
         0,
         list_partition_reassignments.handle,
         cluster(Operation.DESCRIBE),
     ),
-    _cold(OffsetDeleteRequest, 0, 0, offset_delete.handle, group(Operation.DELETE), topic(Operation.READ)),
-    _cold(
+    cold(OffsetDeleteRequest, 0, 0, offset_delete.handle, group(Operation.DELETE), topic(Operation.READ)),
+    cold(
         DescribeClientQuotasRequest, 0, 1, describe_client_quotas.handle, cluster(Operation.DESCRIBE_CONFIGS)
     ),
-    _cold(AlterClientQuotasRequest, 0, 1, alter_client_quotas.handle, cluster(Operation.ALTER_CONFIGS)),
-    _cold(
+    cold(AlterClientQuotasRequest, 0, 1, alter_client_quotas.handle, cluster(Operation.ALTER_CONFIGS)),
+    cold(
         DescribeUserScramCredentialsRequest,
         0,
         0,
         describe_user_scram_credentials.handle,
         cluster(Operation.DESCRIBE),
     ),
-    _cold(
+    cold(
         AlterUserScramCredentialsRequest,
         0,
         0,
         alter_user_scram_credentials.handle,
         cluster(Operation.ALTER),
     ),
-    _cold(UpdateFeaturesRequest, 0, 2, update_features.handle, cluster(Operation.ALTER)),
-    _cold(
+    cold(UpdateFeaturesRequest, 0, 2, update_features.handle, cluster(Operation.ALTER)),
+    cold(
         DescribeClusterRequest,
         0,
         1,
         describe_cluster.handle,
         cluster(Operation.DESCRIBE, "for the authorized operations of the cluster"),
     ),
-    _cold(DescribeProducersRequest, 0, 0, describe_producers.handle, topic(Operation.READ)),
-    _cold(
+    cold(DescribeProducersRequest, 0, 0, describe_producers.handle, topic(Operation.READ)),
+    cold(
         ConsumerGroupHeartbeatRequest,
         0,
         1,
@@ -483,17 +409,15 @@ ROUTES: Final = (
         group(Operation.READ),
         topic(Operation.DESCRIBE, "for each topic that it subscribes to"),
     ),
-    _cold(
+    cold(
         ConsumerGroupDescribeRequest,
         0,
         1,
         consumer_group_describe.handle,
         group(Operation.DESCRIBE, "with Describe of every topic that its members have"),
     ),
-    _cold(
-        ListConfigResourcesRequest, 0, 1, list_config_resources.handle, cluster(Operation.DESCRIBE_CONFIGS)
-    ),
-    _cold(
+    cold(ListConfigResourcesRequest, 0, 1, list_config_resources.handle, cluster(Operation.DESCRIBE_CONFIGS)),
+    cold(
         DescribeTransactionsRequest,
         0,
         0,
@@ -501,14 +425,14 @@ ROUTES: Final = (
         transactional_id(Operation.DESCRIBE),
         topic(Operation.DESCRIBE, "for the partitions of a topic"),
     ),
-    _cold(
+    cold(
         ListTransactionsRequest,
         0,
         1,
         list_transactions.handle,
         transactional_id(Operation.DESCRIBE, "for each transactional id"),
     ),
-    _cold(DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions.handle, topic(Operation.DESCRIBE)),
+    cold(DescribeTopicPartitionsRequest, 0, 0, describe_topic_partitions.handle, topic(Operation.DESCRIBE)),
 )
 
 ROUTES_BY_KEY: Final = {int(route.api): route for route in ROUTES}

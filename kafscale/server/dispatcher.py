@@ -6,7 +6,8 @@ import logging
 from collections.abc import Awaitable
 
 from kafscale.handlers.api_versions import unsupported_version_response
-from kafscale.handlers.routes import ROUTES_BY_KEY, Answer, Route, version_range
+from kafscale.handlers.route import Answer, Route
+from kafscale.handlers.routes import ROUTES_BY_KEY, version_range
 from kafscale.ops.metrics import FrameRefusal
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.api_messages import Request, Response

@@ -9,7 +9,8 @@ import pytest
 
 from kafscale.formats.acl_record import AclBinding
 from kafscale.handlers.needs import Need, Open, topic
-from kafscale.handlers.routes import ROUTES, ROUTES_BY_KEY, Route
+from kafscale.handlers.route import Route
+from kafscale.handlers.routes import ROUTES, ROUTES_BY_KEY
 from kafscale.protocol.acl_codes import CLUSTER_NAME, Operation, PatternType, Permission, ResourceType
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.message_classes import RESPONSE_CLASSES

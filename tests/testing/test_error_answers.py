@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from kafscale.handlers.routes import ROUTES, Route
+from kafscale.handlers.route import Route
+from kafscale.handlers.routes import ROUTES
 from kafscale.protocol.api_keys import ApiKey
 from kafscale.protocol.error_codes import ErrorCode
 from kafscale.protocol.message_classes import REQUEST_CLASSES, RESPONSE_CLASSES
