@@ -28,7 +28,6 @@ from tests.support.history_checker import examine
 from tests.support.ledger import Ledger, Place
 from tests.support.load import RECONNECT_SECONDS, Worker
 from tests.support.metrics_page import scrape
-from tests.support.nightly import by_day
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import s3_server
@@ -45,7 +44,7 @@ pytestmark = [
 
 LEASE_TTL_S = 3
 OUTAGE_S = 5.0
-LEAST_OUTAGES = by_day(1, by_night=2)
+LEAST_OUTAGES = 2
 END_TIMEOUT_S = 120.0
 TOPIC = "t"
 PLACES: list[Place] = [(TOPIC, partition) for partition in range(6)]

@@ -65,7 +65,7 @@ def all_is_sealed_and_merged(broker: KafscaleBroker) -> bool:
     return waiting == 0 and page.value("kafscale_merges_total", outcome="published") > 0
 
 
-def test_thousands_of_flushes_of_one_record_become_a_handful(tmp_path: Path) -> None:
+def test_many_flushes_of_one_record_become_a_handful(tmp_path: Path) -> None:
     expected = [(number, value(number)) for number in range(COUNT)]
     errors: list[object] = []
     settings: dict[str, Any] = {

@@ -88,7 +88,7 @@ def test_nothing_is_broken_where_publications_share_transactions() -> None:
 @pytest.mark.timeout(900 + SEEDS)
 def test_transactions_are_all_or_nothing() -> None:
     # Its runs are long: fewer by day.
-    seeds = range(FIRST_SEED, FIRST_SEED + max(4, SEEDS // 20))
+    seeds = range(FIRST_SEED, FIRST_SEED + max(6, SEEDS // 20))
     counts = run(seeds, **TRANSACTIONS)
     assert counts["committed"] > 5 * len(seeds)
     assert counts["aborted"] > len(seeds)

@@ -12,7 +12,7 @@ LONGEST = (
     "test_mechanisms.py",  # and with it all of tests/compat/security
     "test_broker_cluster.py",
     "test_group_chaos.py",
-    "test_workloads.py",
+    "test_bill.py",
     "test_recovery_states.py",
     "test_object_store.py",
     "test_damaged_reads.py",
