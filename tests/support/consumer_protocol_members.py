@@ -17,7 +17,6 @@ Partitions = frozenset[Partition]
 
 POLL_S = 0.05
 STALE_MEMBER_EPOCH = 113
-ATTEMPTS = 200
 
 _numbers = itertools.count()
 
@@ -147,6 +146,8 @@ class ConsumerProtocolMember:
                     except Exception as error:  # noqa: BLE001 - the caller's
                         future.set_exception(error)
                 self._poll(consumer)
+            # Before it closes: from then on librdkafka sends no heartbeat, and would never learn a new epoch.
+            self._commit_handled(consumer, self._owned)
         except BaseException as error:  # noqa: BLE001 - the test asks for it
             self.failure = error
         finally:
@@ -172,11 +173,14 @@ class ConsumerProtocolMember:
 
     def _on_revoke(self, consumer: Consumer, partitions: Iterable[TopicPartition]) -> None:
         gone = _plain(partitions)
-        offsets = {one: self._handled.pop(one) for one in gone & self._handled.keys()}
-        if offsets:
-            _commit(consumer, offsets)
+        self._commit_handled(consumer, gone)
         self._journal.note(self.name, "revoked", gone)
         self._owned -= gone
+
+    def _commit_handled(self, consumer: Consumer, partitions: Partitions) -> None:
+        offsets = {one: self._handled.pop(one) for one in partitions & self._handled.keys()}
+        if offsets:
+            _commit(consumer, offsets)
 
     def _on_lost(self, _: Consumer, partitions: Iterable[TopicPartition]) -> None:
         gone = _plain(partitions)
@@ -187,18 +191,20 @@ class ConsumerProtocolMember:
 
 
 def _commit(consumer: Consumer, offsets: Mapping[Partition, int]) -> None:
-    """Commit, again if the member's epoch was over meanwhile: it has the new one soon."""
+    """Commit, again if the member's epoch was over meanwhile: its next heartbeat tells it the new one."""
     rows = [TopicPartition(*one, offset) for one, offset in offsets.items()]
-    for attempt in range(ATTEMPTS):
+
+    def is_committed() -> bool:
         try:
             answers = consumer.commit(offsets=rows, asynchronous=False) or []
             problem = next((one.error for one in answers if one.error), None)
         except KafkaException as error:
             problem = error.args[0]
-        if problem is None:
-            return
-        if problem.code() != STALE_MEMBER_EPOCH or attempt == ATTEMPTS - 1:
+        if problem is not None and problem.code() != STALE_MEMBER_EPOCH:
             raise KafkaException(problem)
+        return problem is None
+
+    wait_until(is_committed, "the commit has the member's epoch")
 
 
 def _plain(partitions: Iterable[TopicPartition]) -> Partitions:
