@@ -22,7 +22,7 @@ from tests.support.topics import unique_name
 from tests.support.waiting import PATIENCE_SEC
 
 COUNT = 20
-PAUSE_SEC = 3 * MAX_REAUTH_MS / 1_000 / COUNT  # so that three sessions end meanwhile
+PAUSE_SEC = 2 * MAX_REAUTH_MS / 1_000 / COUNT  # so that two sessions end meanwhile
 # librdkafka authenticates again for a new token, when 80 % of its time are over, and when 90 % of a session are. As
 # in Kafka a broker refuses the second one within a second. So a token says that it ends long before its session does.
 TOKEN_SEC = 3.0
