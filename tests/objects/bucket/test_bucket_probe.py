@@ -217,7 +217,7 @@ async def test_a_server_that_does_not_look_at_the_condition_is_refused() -> None
 
 async def test_rights_that_are_missing_end_the_start() -> None:
     async with scripted_s3() as server:
-        store = open_bucket(load_settings(server.settings), IMPATIENCE)
+        store = open_bucket(load_settings(server.settings))
         a_round = [Answer()] * (CREATORS + 3)  # creators, get, one that is too late, get
         for done_before in (0, CREATORS, CREATORS + 1, ROUNDS * len(a_round), ROUNDS * len(a_round) + 1):
             server.objects.clear()

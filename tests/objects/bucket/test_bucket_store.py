@@ -52,6 +52,11 @@ def impatient_store_of(server: ScriptedS3 | S3Server) -> BucketStore:
     return open_bucket(load_settings(server.settings), IMPATIENCE)
 
 
+def soon_tired_store_of(server: ScriptedS3 | S3Server) -> BucketStore:
+    """It waits for each answer, and does not try again for long."""
+    return open_bucket(load_settings(server.settings), WAITS_FOR_ANSWERS)
+
+
 class TestMemory:
     """The library reads a large payload where it lies; the caller may use that memory again afterwards."""
 
@@ -228,7 +233,7 @@ class TestManyObjects:
         scripted.objects = dict.fromkeys((f"n/{number:04d}" for number in range(1500)), b"")
         found = []
         with pytest.raises(StoreUnavailableError):
-            async for info in impatient_store_of(scripted).list("n/"):
+            async for info in soon_tired_store_of(scripted).list("n/"):
                 if info.key == "n/0999":
                     scripted.script += [error(500, "InternalError")] * 10_000
                 found.append(info.key)
@@ -244,7 +249,7 @@ class TestManyObjects:
         scripted.objects = dict.fromkeys((f"n/{number}" for number in range(1500)), b"")
         scripted.script += [Answer()] + [error(503, "SlowDown")] * 10_000
         with pytest.raises(StoreIndeterminateError, match="only 1000 of 1500"):
-            await impatient_store_of(scripted).delete(list(scripted.objects))
+            await soon_tired_store_of(scripted).delete(list(scripted.objects))
 
 
 async def _answers(store: BucketStore, key: str, data: bytes) -> bool:
@@ -259,7 +264,7 @@ class TestServerGoesAway:
 
     async def test_a_paused_server_costs_a_bounded_time_and_is_used_again(self, server: S3Server) -> None:
         store = impatient_store_of(server)
-        patient = open_bucket(load_settings(server.settings), WAITS_FOR_ANSWERS)
+        patient = soon_tired_store_of(server)
         await patient.put_if_absent("n/before", [b"x"])
         server.pause()
         began = asyncio.get_running_loop().time()
@@ -279,7 +284,7 @@ class TestServerGoesAway:
         await wait_until_async(partial(_answers, store, "n/before", b"x"), "the same store is used again")
 
     async def test_a_server_that_was_away_is_used_again(self, server: S3Server) -> None:
-        store = open_bucket(load_settings(server.settings), WAITS_FOR_ANSWERS)
+        store = soon_tired_store_of(server)
         await store.put_if_absent("n/before", [b"x"])
         server.kill9()
         with pytest.raises(StoreError):
