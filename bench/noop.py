@@ -2,13 +2,16 @@
 
 A Fetch gets a Fetch v4 reply with one batch of about 1 MiB, anything else a Produce v7 reply. Run as
 `python -m bench.noop PORT`. It stores nothing and checks nothing; what a broker costs above it is what the broker
-does.
+does. As `python -m bench.noop PORT FOLDER` it has what came in a file on the disk before it answers.
 """
 
 import asyncio
 import contextlib
+import itertools
+import os
 import signal
 import sys
+from pathlib import Path
 from typing import cast
 
 import uvloop
@@ -20,6 +23,7 @@ _BUFFER_BYTES = 4 * 1024 * 1024
 _ROOM_BYTES = 256 * 1024  # less room than this at the buffer's end, and what waits moves to its front
 _HEADER_BYTES = 12  # length, API key, API version, correlation id
 _FETCHED_RECORDS, _FETCHED_RECORD_BYTES = 1000, 1024
+_KEPT_FILES = 1000  # an older one is deleted: the disk stays free
 _FETCH_KEY = ApiKey.FETCH.to_bytes(2, "big")
 
 
@@ -41,6 +45,7 @@ class _NoOpConnection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._end += nbytes
+        first = self._start
         replies: list[bytes | memoryview] = []
         while self._end - self._start >= _HEADER_BYTES:
             start = self._start
@@ -53,8 +58,12 @@ class _NoOpConnection(asyncio.BufferedProtocol):
                 replies += (self._reply_start, self._buffer[start + 8 : start + 12], self._reply_end)
             self._start = frame_end
         if replies:
+            self._store(self._buffer[first : self._start])
             self._transport.write(b"".join(replies))
         self._make_room()
+
+    def _store(self, frames: memoryview) -> None:
+        """All whole frames of a read, before they are answered."""
 
     def _answer_fetch(self, correlation_id: memoryview) -> None:
         """The records are written from where they are, as a cache's would be."""
@@ -72,15 +81,34 @@ class _NoOpConnection(asyncio.BufferedProtocol):
             self._start, self._end = 0, waiting
 
 
-async def _serve(port: int) -> None:
+class _DurableConnection(_NoOpConnection):
+    """The floor of what acknowledges from a disk: a new file for all that has come, and its fsync."""
+
+    folder: Path
+    numbers = itertools.count()
+
+    def _store(self, frames: memoryview) -> None:
+        number = next(self.numbers)
+        file = os.open(self.folder / str(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        try:
+            os.writev(file, [frames])
+            os.fsync(file)
+        finally:
+            os.close(file)
+        (self.folder / str(number - _KEPT_FILES)).unlink(missing_ok=True)
+
+
+async def _serve(port: int, made: type[_NoOpConnection]) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    server = await loop.create_server(_NoOpConnection, "127.0.0.1", port)
+    server = await loop.create_server(made, "127.0.0.1", port)
     async with server:
         await ended.wait()
 
 
 if __name__ == "__main__":
+    _DurableConnection.folder = Path(*sys.argv[2:])
+    chosen = _DurableConnection if sys.argv[2:] else _NoOpConnection
     with contextlib.suppress(KeyboardInterrupt):
-        uvloop.run(_serve(int(sys.argv[1])))
+        uvloop.run(_serve(int(sys.argv[1]), chosen))

@@ -25,3 +25,10 @@ class NoOp(Broker):
         except OSError:
             return False
         return True
+
+
+class DurableNoOp(NoOp):
+    """The floor: the same, and what came is in a new file on the disk before it is answered."""
+
+    def command(self) -> list[str]:
+        return [*super().command(), str(self.folder)]
