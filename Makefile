@@ -23,7 +23,7 @@ BIN := $(VENV)/bin
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup dist setup-spark run cluster demo test test-bytecode test-k8s test-lake test-spark spark-pack test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos transaction-chaos fuzz bench bench-failover bench-reads bench-compaction bench-lake docs examples clean
+.PHONY: help setup dist setup-spark run cluster demo test test-paused test-bytecode test-k8s test-lake test-spark spark-pack test-tools nightly nightly-long-forms nightly-fuzz tools check lock format chaos simulate large-segment group-chaos transaction-chaos fuzz bench bench-failover bench-reads bench-compaction bench-lake docs examples clean
 
 help: ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ demo: | $(BIN)/python ## the lake export in one story: broker, events, export to
 
 test: test-tools test-bytecode ## run all tests: about ten minutes on two free cores
 	$(BIN)/python -m tests.run $(PYTEST_ARGS)
+
+test-paused: test-tools test-bytecode ## run all tests while their processes stand still now and then: about twice as long
+	$(BIN)/python -m tests.pauses $(BIN)/python -m tests.run $(PYTEST_ARGS)
 
 test-bytecode: $(BIN)/.bytecode
 

@@ -93,6 +93,7 @@ def test_make_tools_sets_up_no_more_than_a_broker_needs(tmp_path: Path) -> None:
     ("target", "parts"),
     [
         ("test", ""),
+        ("test-paused", ""),
         ("test-tools", ""),
         ("test-k8s", " etcd versitygw"),
         ("chaos", " kafka etcd versitygw"),
