@@ -287,7 +287,9 @@ def test_leader_knows_every_record_another_broker_served(cluster: ZonedCluster) 
             reader.send(wire.fetch_request(topic, {0: end}, max_wait_ms=LONG_MS), wire.FETCH_VERSION)
             writer.send(wire.produce_request(topic, {0: wire.batch([b"x"])}), wire.PRODUCE_VERSION)
             _, reply = reader.receive(FetchResponse, wire.FETCH_VERSION)
-            end = wire.records_in(reply.responses[0].partitions[0].records)[-1][0] + 1
+            answered = reply.responses[0].partitions[0]
+            assert answered.records, f"number {number}: {answered}"
+            end = wire.records_in(answered.records)[-1][0] + 1
             match number % 3:
                 case 0:
                     answer = epoch_end(asker, topic, epoch, current=epoch)
