@@ -74,7 +74,7 @@ demo: | $(BIN)/python ## the lake export in one story: broker, events, export to
 test: test-tools test-bytecode ## run all tests: about ten minutes on two free cores
 	$(BIN)/python -m tests.run $(PYTEST_ARGS)
 
-test-paused: test-tools test-bytecode ## run all tests while their processes stand still now and then: about twice as long
+test-paused: test-tools test-bytecode ## run all tests while their processes stand still now and then: a third longer
 	$(BIN)/python -m tests.pauses $(BIN)/python -m tests.run $(PYTEST_ARGS)
 
 test-bytecode: $(BIN)/.bytecode

@@ -11,6 +11,8 @@ import itertools
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -84,21 +86,24 @@ class _NoOpConnection(asyncio.BufferedProtocol):
 class _DurableConnection(_NoOpConnection):
     """The floor of what acknowledges from a disk: a new file for all that has come, and its fsync."""
 
-    folder: Path
-    numbers = itertools.count()
+    _numbers = itertools.count()
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._folder = folder
 
     def _store(self, frames: memoryview) -> None:
-        number = next(self.numbers)
-        file = os.open(self.folder / str(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        number = next(self._numbers)
+        file = os.open(self._folder / str(number), os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         try:
             os.writev(file, [frames])
             os.fsync(file)
         finally:
             os.close(file)
-        (self.folder / str(number - _KEPT_FILES)).unlink(missing_ok=True)
+        (self._folder / str(number - _KEPT_FILES)).unlink(missing_ok=True)
 
 
-async def _serve(port: int, made: type[_NoOpConnection]) -> None:
+async def _serve(port: int, made: Callable[[], _NoOpConnection]) -> None:
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
@@ -108,7 +113,6 @@ async def _serve(port: int, made: type[_NoOpConnection]) -> None:
 
 
 if __name__ == "__main__":
-    _DurableConnection.folder = Path(*sys.argv[2:])
-    chosen = _DurableConnection if sys.argv[2:] else _NoOpConnection
+    chosen = partial(_DurableConnection, Path(sys.argv[2])) if sys.argv[2:] else _NoOpConnection
     with contextlib.suppress(KeyboardInterrupt):
         uvloop.run(_serve(int(sys.argv[1]), chosen))

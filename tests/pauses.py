@@ -1,8 +1,8 @@
 """A command whose processes stand still now and then: `python -m tests.pauses COMMAND...`, or `make test-paused`.
 
 A busy machine holds up one process while the others go on. A test that takes a moment for granted fails then, once in
-a hundred runs. Here it fails in one run of three, and the pauses cost no processor time: each process below the
-command runs for 0.6 s on average and is stopped for half a second at most. Linux only.
+a hundred runs. Here that happens all the time: each process below the command runs for 0.6 s on average and is then
+stopped for half a second at most. Linux only.
 """
 
 import contextlib
@@ -34,15 +34,27 @@ class Pauses:
         self._next: dict[int, float] = {}
         self.stopped: set[int] = set()
 
-    def step(self, now_sec: float, alive: Collection[int]) -> list[tuple[int, signal.Signals]]:
-        """The signals to send now. `alive`: the processes; one that is gone is forgotten."""
+    def step(
+        self, now_sec: float, alive: Collection[int], may_stop: Callable[[int], bool]
+    ) -> list[tuple[int, signal.Signals]]:
+        """The signals to send now. `alive`: the processes; one that is gone is forgotten.
+
+        `may_stop`: asked when a process is due; one that may not be stopped then runs on until it is due again.
+        """
         for pid in self._next.keys() - alive:
             del self._next[pid]
             self.stopped.discard(pid)
         for pid in alive:
             if pid not in self._next:
                 self._next[pid] = now_sec + self._generator.expovariate(1 / RUN_SEC)
-        return [self._turn(pid, now_sec) for pid, at_sec in self._next.items() if now_sec >= at_sec]
+        due = [pid for pid, at_sec in self._next.items() if now_sec >= at_sec]
+        return [self._turn(pid, now_sec) for pid in due if self._may_turn(pid, now_sec, may_stop)]
+
+    def _may_turn(self, pid: int, now_sec: float, may_stop: Callable[[int], bool]) -> bool:
+        if pid in self.stopped or may_stop(pid):
+            return True
+        self._next[pid] = now_sec + self._generator.expovariate(1 / RUN_SEC)
+        return False
 
     def _turn(self, pid: int, now_sec: float) -> tuple[int, signal.Signals]:
         if pid in self.stopped:
@@ -86,8 +98,7 @@ def keep_pausing(root: int, pauses: Pauses, has_ended: Callable[[], bool]) -> in
             if now >= look_at:
                 look_at = now + _LOOK_SEC
                 alive = processes_below(root)
-            ours = {pid for pid in alive if pid in pauses.stopped or may_be_stopped(pid)}
-            for pid, what in pauses.step(now, ours):
+            for pid, what in pauses.step(now, alive, may_be_stopped):
                 stops += what == signal.SIGSTOP
                 _send(pid, what)
             time.sleep(_STEP_SEC)

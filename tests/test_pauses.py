@@ -25,7 +25,7 @@ def test_each_process_is_stopped_and_goes_on() -> None:
     pauses, told, stopped_at = Pauses(random.Random(1)), dict[int, list[signal.Signals]](), dict[int, float]()
     for step in range(2000):
         now_sec = step / 100
-        for pid, what in pauses.step(now_sec, {1, 2, 3}):
+        for pid, what in pauses.step(now_sec, {1, 2, 3, 4}, lambda pid: pid != 4):
             told.setdefault(pid, []).append(what)
             if what == signal.SIGSTOP:
                 stopped_at[pid] = now_sec
@@ -40,9 +40,9 @@ def test_each_process_is_stopped_and_goes_on() -> None:
 def test_a_process_that_is_gone_is_forgotten() -> None:
     pauses, step = Pauses(random.Random(1)), 0
     while 1 not in pauses.stopped:
-        pauses.step(step / 100, {1})
+        pauses.step(step / 100, {1}, lambda _: True)
         step += 1
-    assert pauses.step(step + 100, set()) == []
+    assert pauses.step(step + 100, set(), lambda _: True) == []
     assert not pauses.stopped
 
 

@@ -34,8 +34,8 @@ PASSING_ERRORS = (
 LOG_START = 0
 """Not OFFSET_BEGINNING, for which librdkafka 2.16 asks the leader.
 
-When an answer to a question of before arrives late, it asks again (`rd_kafka_toppar_handle_Offset`), and goes back to
-the start, though it is reading already.
+If an answer comes that an assignment has made out of date, librdkafka asks again (`rd_kafka_toppar_handle_Offset`),
+and goes back to the start while it is reading.
 """
 # What librdkafka says where it would have moved its position, were auto.offset.reset not "error".
 TRUNCATED = "Partition log truncation detected"
