@@ -24,6 +24,8 @@ from kafscale.log.references import SegmentReferences
 NO_TOPIC_ID = uuid.UUID(int=0)
 NOT_LED = -1
 """In place of a claim's revision: another broker leads."""
+SIZE_UNKNOWN = 2**31 - 1
+"""In place of the size of what is published: enough for every listener, which looks for itself then."""
 
 
 class PublishListener(Protocol):
@@ -178,10 +180,11 @@ class Partition:
             return
         record = _with_what_is_ahead(record, self.record)
         known_end = self.record.log_end_offset
-        fresh = [segment for segment in record.segments if segment.base_offset >= known_end]
-        if known_end < max(record.checkpoint_end_offset, record.transactions.aborted_from) or any(
-            segment.base_offset < known_end <= segment.last_offset for segment in record.segments
-        ):
+        unknown = [segment for segment in record.segments if segment.last_offset >= known_end]
+        fresh = [segment for segment in unknown if segment.base_offset >= known_end]
+        if known_end < max(record.checkpoint_end_offset, record.transactions.aborted_from) or len(
+            fresh
+        ) < len(unknown):
             # Some of what is new is in the checkpoint only, or in a segment that begins below it.
             self.references = self.aborted = None
         if self.references is not None:
@@ -192,7 +195,10 @@ class Partition:
         self.revision = revision
         self._add_aborted()
         if record.log_end_offset > known_end:
-            self.notify_grown(sum(segment.size_bytes for segment in fresh))
+            is_all_named = unknown and known_end >= record.checkpoint_end_offset
+            self.notify_grown(
+                sum(segment.size_bytes for segment in unknown) if is_all_named else SIZE_UNKNOWN
+            )
 
     def follow_slice(
         self, reference: SegmentReference, sequence: int, events: Iterable[TransactionEvent] = ()
@@ -269,7 +275,7 @@ class Partition:
         end_offset = self.record.last_stable_offset
         if end_offset <= offset:
             return 0
-        if self.references is None:
+        if self.references is None or size_bytes == SIZE_UNKNOWN:
             return size_bytes
         return sum(
             reference.size_bytes

@@ -29,7 +29,7 @@ from kafscale.formats.partition_transactions import (
 from kafscale.log import partition_log
 from kafscale.log.followed_partitions import FollowedPartitions
 from kafscale.log.journal.followed_journal import JournalReader
-from kafscale.log.partition import NOT_LED, Partition, PartitionId
+from kafscale.log.partition import NOT_LED, SIZE_UNKNOWN, Partition, PartitionId
 from kafscale.log.partition_factory import append_rules
 from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.metadata import keys
@@ -60,6 +60,17 @@ class Listener:
 
     def closed(self) -> None:
         self.heard.append("closed")
+
+
+class StableListener(Listener):
+    """Records also how much of it is stable."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard_stable: list[tuple[int, int]] = []
+
+    def grown(self, size_bytes: int, stable_bytes: int) -> None:
+        self.heard_stable.append((size_bytes, stable_bytes))
 
 
 def segment(number: int, size_bytes: int = 100) -> SegmentReference:
@@ -185,17 +196,18 @@ def test_an_older_record_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("newest", "checkpoint_end", "complete"),
+    ("newest", "checkpoint_end", "complete", "heard"),
     [
-        ([1, 2], 0, True),
-        ([1, 2], 10, True),  # the checkpoint covers what is known already
-        ([2, 3], 20, False),  # what is between the known end and the checkpoint's is in the checkpoint only
-        ([3], 30, False),
-        ([], 40, False),
+        ([1, 2], 0, True, 200),
+        ([1, 2], 10, True, 200),  # the checkpoint covers what is known already
+        # What is between the known end and the checkpoint's is in the checkpoint only.
+        ([2, 3], 20, False, SIZE_UNKNOWN),
+        ([3], 30, False, SIZE_UNKNOWN),
+        ([], 40, False, SIZE_UNKNOWN),
     ],
 )
 def test_a_checkpoint_that_covers_what_was_missed_must_be_read(
-    newest: list[int], checkpoint_end: int, complete: bool
+    newest: list[int], checkpoint_end: int, complete: bool, heard: int
 ) -> None:
     partition = make(TOPIC, 0, record_with(segment(0)), 1)
     assert partition is not None
@@ -212,7 +224,28 @@ def test_a_checkpoint_that_covers_what_was_missed_must_be_read(
     assert (partition.references is not None) == complete
     if complete:
         assert ends(partition) == [10, 20, 30]
-    assert len(listener.heard) == 1, "who waits is told all the same"
+    assert listener.heard == [heard], "who waits is told all the same"
+
+
+def test_segment_that_begins_below_the_known_end_wakes_waiters() -> None:
+    """Its leader has merged the newest records with others before they were heard of here."""
+    partition = follower_of(record_with(segment(0), segment(1)))
+    listener = Listener()
+    partition.listen(listener)
+    merged = segment(1, 200)._replace(last_offset=29, record_count=20)
+    partition.follow(record_with(segment(0), merged), 2)
+    assert (partition.high_watermark, partition.references) == (30, None)
+    assert listener.heard == [200]
+
+
+def test_records_that_came_and_went_wake_waiters() -> None:
+    """The retention was as quick: who waits must learn that its offset is out of range."""
+    partition = follower_of(record_with(segment(0)))
+    listener = StableListener()
+    partition.listen(listener)
+    partition.follow(PartitionRecord(leader_epoch=0, log_start_offset=20, log_end_offset=20), 2)
+    assert ends(partition) == []
+    assert listener.heard_stable == [(SIZE_UNKNOWN, SIZE_UNKNOWN)]
 
 
 POSITION = JournalPosition(journal_id="j", sequence=0, topic_id=uuid.UUID(int=1))
@@ -270,16 +303,8 @@ def test_a_checkpoint_with_aborted_transactions_must_be_read(known_end: int, com
 
 def test_listeners_hear_what_is_newly_stable() -> None:
     partition = follower_of(record_with(segment(0), journal=POSITION))
-    heard: list[tuple[int, int]] = []
-
-    class Reader:
-        def grown(self, size_bytes: int, stable_bytes: int) -> None:
-            heard.append((size_bytes, stable_bytes))
-
-        def closed(self) -> None:
-            raise AssertionError
-
-    partition.listen(Reader())
+    listener = StableListener()
+    partition.listen(listener)
     slices: list[tuple[int, list[TransactionEvent]]] = [
         (100, []),
         (70, [began(1, 20)]),
@@ -290,7 +315,7 @@ def test_listeners_hear_what_is_newly_stable() -> None:
     ]
     for number, (size_bytes, events) in enumerate(slices, 1):
         assert partition.follow_slice(segment(number, size_bytes), number, events)
-    assert heard == [(100, 100), (70, 0), (50, 0), (30, 70), (20, 50 + 30 + 20), (10, 10)]
+    assert listener.heard_stable == [(100, 100), (70, 0), (50, 0), (30, 70), (20, 50 + 30 + 20), (10, 10)]
 
 
 def test_many_who_ask_at_once_cause_one_read_and_one_watch() -> None:

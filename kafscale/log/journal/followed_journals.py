@@ -103,13 +103,18 @@ class FollowedJournals:
                             if record is not None:
                                 await journal.read(record)
                             if not journal.partitions:
+                                # Before the watch ends: who comes while it does needs a journal that is followed.
+                                self._forget(journal)
                                 return
                 except (StoreError, CorruptDataError) as problem:
                     self._log_failure(journal, problem)
                 await asyncio.sleep(_RETRY_DELAY_SEC)
         finally:
-            if self._journals.get(journal.journal_id) is journal:
-                del self._journals[journal.journal_id]
+            self._forget(journal)
+
+    def _forget(self, journal: FollowedJournal) -> None:
+        if self._journals.get(journal.journal_id) is journal:
+            del self._journals[journal.journal_id]
 
     async def _read_reported(self, journal: FollowedJournal) -> None:
         try:

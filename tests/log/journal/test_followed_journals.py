@@ -2,7 +2,8 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import replace
 
 import pytest
@@ -17,8 +18,9 @@ from kafscale.log.partition import NOT_LED, Partition, PartitionId
 from kafscale.log.partition_factory import append_rules
 from kafscale.log.writing.store_retries import StoreRetries
 from kafscale.metadata import keys
-from kafscale.metadata.store import Put
+from kafscale.metadata.store import Changes, MetadataStore, Put, Snapshot
 from kafscale.settings.broker import Settings
+from kafscale.testing.store_wrappers import WrappedMetadataStore
 from tests.log.journal.journal_stores import JOURNAL, NAMESPACE, Stores, three_entries
 from tests.support.virtual_time import run_virtually
 
@@ -35,14 +37,17 @@ def make(topic: str, index: int, record: PartitionRecord, revision: int) -> Part
 
 
 def played(
-    scenario: Scenario, partitions: int = 3, is_current: Callable[[Partition], bool] = lambda _: True
+    scenario: Scenario,
+    partitions: int = 3,
+    is_current: Callable[[Partition], bool] = lambda _: True,
+    metadata: Callable[[MetadataStore], MetadataStore] = lambda store: store,
 ) -> None:
     """Play it in virtual time, beside a journal of three entries with a record of each partition."""
 
     async def play() -> None:
         stores = await three_entries(partitions)
         reader = stores.objects, NAMESPACE, StoreRetries(random.Random(0))
-        followed = FollowedPartitions(stores.metadata, make, is_current, reader)
+        followed = FollowedPartitions(metadata(stores.metadata), make, is_current, reader)
         try:
             await scenario(stores, followed)
         finally:
@@ -188,6 +193,35 @@ def test_partitions_that_are_followed_at_once_share_looks() -> None:
         assert looks(stores) <= 3
 
     played(scenario, partitions=40)
+
+
+class SlowToEnd(WrappedMetadataStore):
+    """Its watches take a while to end."""
+
+    async def watch_key(self, key: str) -> AsyncGenerator[Snapshot | Changes, None]:
+        async with aclosing(self._inner.watch_key(key)) as events:
+            try:
+                async for event in events:
+                    yield event
+            finally:
+                await asyncio.sleep(A_WHILE_SEC)
+
+
+def test_partition_that_comes_while_a_watch_ends_is_followed() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await follow(followed, 0)
+        await asyncio.sleep(A_WHILE_SEC)
+        followed.drop(TOPIC, 0)
+        await stores.flush({0: 3, 1: 3})  # nobody reads the journal any more, which is found with this
+        await asyncio.sleep(A_WHILE_SEC / 2)
+        partition = await follow(followed, 1)
+        assert partition.high_watermark == 4
+        await asyncio.sleep(2 * A_WHILE_SEC)
+        await stores.flush({1: 4})
+        await asyncio.sleep(A_WHILE_SEC)
+        assert partition.high_watermark == 5
+
+    played(scenario, metadata=SlowToEnd)
 
 
 # --- catching up
