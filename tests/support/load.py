@@ -4,6 +4,8 @@ import itertools
 import json
 import threading
 import time
+from collections import Counter
+from collections.abc import Container
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -85,6 +87,7 @@ class IdempotentLoad(Load):
         super().__init__(name, broker, places, ledger)
         self._pause_s = pause_s  # after one record to every place
         self._config = {**CLIENT_CONFIG, **config}
+        self._unreported: Counter[Place] = Counter()
 
     def run(self) -> None:
         statistics: list[str] = []
@@ -106,11 +109,13 @@ class IdempotentLoad(Load):
         unanswered = client.flush(90)
         if unanswered:
             self.ledger.fail(
-                f"{self.name}: {unanswered} records were not answered within 90 s: {_waiting(statistics)}"
+                f"{self.name}: {unanswered} records were not answered within 90 s:"
+                f" {dict(+self._unreported)}, {_waiting(statistics, +self._unreported)}"
             )
 
     def _send(self, client: Producer, topic: str, partition: int, value: bytes) -> None:
         def report(error: KafkaError | None, message: Message) -> None:
+            self._unreported[topic, partition] -= 1
             if error is not None:
                 self.given_up(topic, partition, value, error)
                 return
@@ -121,13 +126,14 @@ class IdempotentLoad(Load):
                 self.ledger.acknowledge(topic, partition, offset, value)
 
         client.produce(topic, value, partition=partition, on_delivery=report)
+        self._unreported[topic, partition] += 1
 
     def given_up(self, topic: str, partition: int, value: bytes, error: KafkaError) -> None:
         """The client will not retry."""
         self.ledger.fail(f"{self.name}: {topic}-{partition}: {error}")
 
 
-def _waiting(statistics: list[str]) -> dict[str, Any]:
+def _waiting(statistics: list[str], unreported: Container[Place]) -> dict[str, Any]:
     """librdkafka's statistics of the brokers, and of the partitions that have records left."""
     if not statistics:
         return {}
@@ -137,9 +143,13 @@ def _waiting(statistics: list[str]) -> dict[str, Any]:
         f"{topic}-{index}": {name: part[name] for name in _OF_PARTITION}
         for topic, one in told["topics"].items()
         for index, part in one["partitions"].items()
-        if part["msgq_cnt"] or part["xmit_msgq_cnt"] or part["msgs_inflight"]
+        if part["msgq_cnt"]
+        or part["xmit_msgq_cnt"]
+        or part["msgs_inflight"]
+        or (topic, part["partition"]) in unreported
     }
-    return {"brokers": brokers, "partitions": partitions, "eos": told.get("eos")}
+    queued = {name: told[name] for name in ("msg_cnt", "replyq")}
+    return {"queued": queued, "brokers": brokers, "partitions": partitions, "eos": told.get("eos")}
 
 
 _OF_PARTITION = (
