@@ -1,6 +1,6 @@
-"""Programs compiled once for all checkouts of a machine: in `~/.cache/kafscale-tools`, or below XDG_CACHE_HOME.
+"""Programs compiled, and jars fetched, once for all checkouts: in `~/.cache/kafscale-tools` or below XDG_CACHE_HOME.
 
-A program is kept under what it was built from, with its checksum; one that does not fit its checksum is built again.
+A file is kept under what it was built from, with its checksum; one that does not fit its checksum is built again.
 """
 
 import hashlib
