@@ -202,16 +202,17 @@ class Partition:
 
     def follow_slice(
         self, reference: SegmentReference, sequence: int, events: Iterable[TransactionEvent] = ()
-    ) -> bool:
+    ) -> int | None:
         """The leader's journal has a slice of the partition, with these events; one that is known is ignored.
 
-        False if something before it is not known: the record must be read.
+        Returns the bytes that are new, with which the caller notifies the listeners; None if something before the
+        slice is not known: the record must be read.
         """
         record = self.record
         if record.journal is None or reference.last_offset < record.log_end_offset:
-            return True
+            return 0
         if reference.leader_epoch != record.leader_epoch or reference.base_offset != record.log_end_offset:
-            return False
+            return None
         if self.references is not None:
             self.references.append(reference)
         self.record = replace(
@@ -222,8 +223,7 @@ class Partition:
             transactions=after_events(record.transactions, events),
         )
         self._add_aborted()
-        self.notify_grown(reference.size_bytes)
-        return True
+        return reference.size_bytes
 
     def publish(self, record: PartitionRecord, reference: SegmentReference, sequence: int) -> None:
         """A segment of this broker was committed, with the entry `sequence` of its journal."""
@@ -262,7 +262,9 @@ class Partition:
         return bool(self._listeners)
 
     def notify_grown(self, size_bytes: int) -> None:
-        """Notify the listeners that more is published."""
+        """Notify the listeners that so much more is published; of nothing they need not hear."""
+        if not size_bytes:
+            return
         before, self._stable_end_offset = self._stable_end_offset, self.record.last_stable_offset
         listeners = self._take_listeners()
         if listeners:

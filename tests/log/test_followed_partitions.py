@@ -314,7 +314,8 @@ def test_listeners_hear_what_is_newly_stable() -> None:
         (10, []),
     ]
     for number, (size_bytes, events) in enumerate(slices, 1):
-        assert partition.follow_slice(segment(number, size_bytes), number, events)
+        assert partition.follow_slice(segment(number, size_bytes), number, events) == size_bytes
+        partition.notify_grown(size_bytes)
     assert listener.heard_stable == [(100, 100), (70, 0), (50, 0), (30, 70), (20, 50 + 30 + 20), (10, 10)]
 
 

@@ -226,16 +226,16 @@ def collection_of_gathered_objects_on_their_way(patch: pytest.MonkeyPatch) -> No
 def follower_that_skips_a_slice(patch: pytest.MonkeyPatch) -> None:
     """A follower appends what comes, whether something before it is missing or not."""
 
-    def careless(self: Partition, reference: SegmentReference, sequence: int, events: object = ()) -> bool:
+    def careless(self: Partition, reference: SegmentReference, sequence: int, events: object = ()) -> int:
         record = self.record
         if record.journal is None or reference.base_offset < record.log_end_offset:
-            return True
+            return 0
         if self.references is not None:
             self.references.append(reference)
         self.record = replace(
             record, log_end_offset=reference.last_offset + 1, segments=(*record.segments, reference)
         )
-        return True
+        return reference.size_bytes
 
     patch.setattr(Partition, "follow_slice", careless)
     patch.setattr(Partition, "follow", lambda self, record, revision: None)

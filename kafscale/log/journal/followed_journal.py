@@ -1,10 +1,12 @@
 """One journal of another broker, as far as it has been read here: which entries are new, and what they have."""
 
 import asyncio
+import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from kafscale.errors import StoreUnavailableError
+from kafscale.formats.journal_entry import EntrySlice
 from kafscale.formats.journal_record import JournalRecord, decode_journal_record
 from kafscale.journal.replay import PlacedSlice
 from kafscale.log.journal.heads import READS_AT_ONCE, read_heads
@@ -18,18 +20,22 @@ from kafscale.ops.journal_metrics import JournalMetrics
 REMEMBERED_SLICES = 4096
 """Kept for partitions which are followed a little later than others."""
 READ_AT_ONCE = 64
+SLICES_PER_TURN = 200
+"""Of whole entries: after so many other tasks run."""
 
 JournalReader = tuple[ObjectReader, str, StoreRetries]
 """The object store, the namespace, and how its requests are retried."""
 
-Arrived = Callable[["FollowedJournal", PlacedSlice], None]
+Arrived = Callable[["FollowedJournal", Sequence[PlacedSlice]], None]
+
+SliceName = tuple[uuid.UUID, int]
+"""The topic's id and the partition's number."""
 
 
 class FollowedJournal:
-    """`arrived` is called with each new slice of an entry that the leader has reported, in their order.
+    """`arrived` is called with the slices of each new entry that the leader has reported, in their order.
 
-    `partitions`: those that the journal is read for. `read_through`: the newest entry that was read. `remembered`:
-    the newest slices.
+    `read_through`: the newest entry that was read. `remembered`: the newest slices.
     """
 
     def __init__(
@@ -42,7 +48,8 @@ class FollowedJournal:
         metrics: JournalMetrics,
     ) -> None:
         self.journal_id = journal_id
-        self.partitions: dict[Partition, None] = {}
+        self._partitions: dict[Partition, SliceName] = {}
+        self._by_name: dict[SliceName, list[Partition]] = {}
         self.read_through = read_through
         self.remembered: deque[PlacedSlice] = deque(maxlen=REMEMBERED_SLICES)
         self._metadata = metadata
@@ -57,6 +64,31 @@ class FollowedJournal:
         self._stored_through = read_through
         # The progress above which entries were found, and since when, by the event loop's clock.
         self._unreported: tuple[int, float] | None = None
+
+    @property
+    def is_needed(self) -> bool:
+        """True if there are partitions that the journal is read for."""
+        return bool(self._partitions)
+
+    def __contains__(self, partition: Partition) -> bool:
+        return partition in self._partitions
+
+    def add(self, partition: Partition, topic_id: uuid.UUID) -> None:
+        """Read the journal for this partition too, which is of the topic with this id."""
+        name = self._partitions[partition] = topic_id, partition.id.index
+        self._by_name.setdefault(name, []).append(partition)
+
+    def remove(self, partition: Partition) -> None:
+        """Read it for this partition no longer. No error if it is not there."""
+        name = self._partitions.pop(partition, None)
+        if name is not None:
+            self._by_name[name].remove(partition)
+            if not self._by_name[name]:
+                del self._by_name[name]
+
+    def partitions_of(self, one: EntrySlice) -> Iterable[Partition]:
+        """Those that the slice is of; usually none of the many of an entry."""
+        return self._by_name.get((one.topic_id, one.partition), ())
 
     @property
     def remembered_from(self) -> int:
@@ -82,16 +114,20 @@ class FollowedJournal:
         wanted = range(first, min(through, first + READ_AT_ONCE - 1) + 1)
         heads = await read_heads(self._objects, self._namespace, self.journal_id, wanted, self._retries)
         self._metrics.followed_entries += len(heads)
-        if self.read_through + 1 != first:
-            return  # A partition came that needs earlier entries.
+        slices_read = 0
         for sequence in wanted:
+            if self.read_through + 1 != sequence:
+                return  # A partition came that needs earlier entries.
             self.read_through = sequence
             if sequence in heads:
                 head, size = heads[sequence]
-                for row in head.slices:
-                    placed = PlacedSlice(sequence, size, head.created_ms, row)
-                    self.remembered.append(placed)
-                    self._arrived(self, placed)
+                placed = [PlacedSlice(sequence, size, head.created_ms, row) for row in head.slices]
+                self.remembered.extend(placed)
+                self._arrived(self, placed)
+                slices_read += len(placed)
+                if slices_read >= SLICES_PER_TURN:
+                    slices_read = 0
+                    await asyncio.sleep(0)
         self._progressed.set()
         self._progressed = asyncio.Event()
 

@@ -6,7 +6,7 @@ for all partitions. What the record of a partition shows later is the same (docs
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
 from kafscale.errors import CorruptDataError, StoreError
@@ -62,20 +62,22 @@ class FollowedJournals:
                 self._metrics,
             )
             self._tasks.spawn(self._follow(journal), f"follow journal {journal.journal_id}")
-        if partition not in journal.partitions:
-            journal.partitions[partition] = None
+        if partition not in journal:
+            journal.add(partition, position.topic_id)
             if position.sequence < journal.remembered_from - 1:
                 journal.begin_again_at(position.sequence)
                 # Its leader may have nothing more to report.
                 self._tasks.spawn(self._read_reported(journal), f"read journal {journal.journal_id} again")
+            name = position.topic_id, partition.id.index
             for placed in journal.remembered:
-                self._apply(partition, placed)
+                if (placed.slice.topic_id, placed.slice.partition) == name:
+                    partition.notify_grown(self._apply(partition, placed))
 
     def detach(self, partition: Partition, except_for: str = "") -> None:
         """Follow no journal for the partition, but for this one."""
         for journal in self._journals.values():
             if journal.journal_id != except_for:
-                journal.partitions.pop(partition, None)
+                journal.remove(partition)
 
     async def catch_up(self, partition: Partition, patience_sec: float | None = None) -> None:
         """Apply every slice behind the partition's record that was committed before this call.
@@ -94,7 +96,7 @@ class FollowedJournals:
     async def _follow(self, journal: FollowedJournal) -> None:
         key = keys.journal(journal.journal_id)
         try:
-            while journal.partitions:
+            while journal.is_needed:
                 try:
                     async with aclosing(self._metadata.watch_key(key)) as events:
                         async for event in events:
@@ -102,7 +104,7 @@ class FollowedJournals:
                             record = newest_record(changes)
                             if record is not None:
                                 await journal.read(record)
-                            if not journal.partitions:
+                            if not journal.is_needed:
                                 # Before the watch ends: who comes while it does needs a journal that is followed.
                                 self._forget(journal)
                                 return
@@ -128,18 +130,24 @@ class FollowedJournals:
             extra={"journal": journal.journal_id, "problem": str(problem)},
         )
 
-    def _arrived(self, journal: FollowedJournal, placed: PlacedSlice) -> None:
-        for partition in tuple(journal.partitions):
-            self._apply(partition, placed)
+    def _arrived(self, journal: FollowedJournal, slices: Sequence[PlacedSlice]) -> None:
+        grown = [
+            (partition, self._apply(partition, placed))
+            for placed in slices
+            for partition in journal.partitions_of(placed.slice)
+        ]
+        # Only now: a fetch of several of these partitions is answered once, with all that is new.
+        for partition, size_bytes in grown:
+            partition.notify_grown(size_bytes)
 
-    def _apply(self, partition: Partition, placed: PlacedSlice) -> None:
+    def _apply(self, partition: Partition, placed: PlacedSlice) -> int:
+        """Add a slice of the partition to it. Returns the bytes that are new."""
         position = partition.record.journal
-        if (
-            position is None
-            or (placed.slice.topic_id, placed.slice.partition) != (position.topic_id, partition.id.index)
-            or not partition.is_followed
-        ):
-            return
+        if position is None or not partition.is_followed:
+            return 0
         reference = slice_reference(self._namespace, position.journal_id, placed)
-        if not partition.follow_slice(reference, placed.sequence, transaction_events(placed.slice)):
+        size_bytes = partition.follow_slice(reference, placed.sequence, transaction_events(placed.slice))
+        if size_bytes is None:
             self._read_again(partition)
+            return 0
+        return size_bytes

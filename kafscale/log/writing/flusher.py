@@ -44,7 +44,7 @@ class Flusher:
     """Flushes for all partitions that this broker leads. One without buffered records costs nothing here.
 
     `make_room` is awaited before a flush whose partition's record has none: see `PartitionLog.has_room`.
-    `on_published` is called with each segment that was committed, once its waiters are notified.
+    `on_published` is called with each segment that was committed, once its producers are acknowledged.
     """
 
     def __init__(
@@ -267,18 +267,25 @@ class Flusher:
     async def _apply(self, entry: SealedEntry, taken: list[TakenSlice], uploaded_sec: float) -> int:
         """Publish the slices of a committed entry, and return their bytes."""
         size_bytes = 0
-        for number, one in enumerate(taken, 1):
-            try:
-                size_bytes += self._publish(entry, one, uploaded_sec)
-            except Exception:
-                # Its record is not written any more by this broker: who claims it reads the entry.
-                logger.exception("could not publish", extra={"partition": str(one.partition.id)})
-                self._report(one.partition, Event.FLUSH_FAILED)
-            if number % SLICES_PER_TURN == 0:
+        for first in range(0, len(taken), SLICES_PER_TURN):
+            if first:
                 await asyncio.sleep(0)
+            published: list[tuple[Partition, int]] = []
+            for one in taken[first : first + SLICES_PER_TURN]:
+                try:
+                    published.append((one.partition, self._publish(entry, one, uploaded_sec)))
+                except Exception:
+                    # Its record is not written any more by this broker: who claims it reads the entry.
+                    logger.exception("could not publish", extra={"partition": str(one.partition.id)})
+                    self._report(one.partition, Event.FLUSH_FAILED)
+            # Only now: a fetch of several of these partitions is answered once, with all that is new.
+            for partition, slice_bytes in published:
+                size_bytes += slice_bytes
+                partition.notify_grown(slice_bytes)
         return size_bytes
 
     def _publish(self, entry: SealedEntry, one: TakenSlice, uploaded_sec: float) -> int:
+        """Publish one slice and acknowledge it. Returns its bytes, 0 if it is too late for it."""
         partition, log, sealed = one.partition, one.log, one.sealed
         if not log.in_flight_count:
             return 0  # The log was closed meanwhile: its waiters were answered that the outcome is unknown.
@@ -292,7 +299,6 @@ class Flusher:
         self._budget.release(buffer.charged_bytes)
         self._metrics.flushed(partition.id.topic)
         self._on_published(partition, sealed)
-        partition.notify_grown(size_bytes)
         return size_bytes
 
     # --- the end of a journal, of a partition, of the broker
