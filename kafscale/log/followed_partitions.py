@@ -25,6 +25,7 @@ _RETRY_DELAY_SEC = 0.5
 _CATCH_UP_SEC = 2.0
 """A partition that is about to be followed waits so long for what its leader's journal has, if stores are slow."""
 _CATCH_UP_ATTEMPTS = 3
+_READS_AT_ONCE = 64
 
 TopicPartition = tuple[str, int]
 
@@ -63,6 +64,7 @@ class FollowedPartitions:
         self.changes = 0
         self._followed: dict[TopicPartition, _Followed] = {}
         self._beginnings: SingleFlight[TopicPartition, Partition | None] = SingleFlight()
+        self._reads = asyncio.Semaphore(_READS_AT_ONCE)
         self._watches = TaskOwner()
         self._sweep: asyncio.TimerHandle | None = None
 
@@ -91,11 +93,8 @@ class FollowedPartitions:
         )
 
     async def _begin(self, topic: str, index: int) -> Partition | None:
-        found = await self._store.get(keys.partition(topic, index))
-        if found is None:
-            return None
-        record = decode_partition_record(found.key, found.value)
-        partition = self._make(topic, index, record, found.mod_revision)
+        found = await self._get(topic, index)
+        partition = None if found is None else self._make(topic, index, *found)
         if partition is None:
             return None
         await self._catch_up_at_first(partition)
@@ -184,10 +183,14 @@ class FollowedPartitions:
 
     async def read(self, partition: Partition) -> tuple[PartitionRecord, int] | None:
         """The partition's record as it is now, and its revision. Raises `StoreError`, `CorruptDataError`."""
-        found = await self._store.get(keys.partition(partition.id.topic, partition.id.index))
-        return (
-            None if found is None else (decode_partition_record(found.key, found.value), found.mod_revision)
-        )
+        return await self._get(partition.id.topic, partition.id.index)
+
+    async def _get(self, topic: str, index: int) -> tuple[PartitionRecord, int] | None:
+        async with self._reads:
+            found = await self._store.get(keys.partition(topic, index))
+        if found is None:
+            return None
+        return decode_partition_record(found.key, found.value), found.mod_revision
 
     def _read_record_again(self, partition: Partition) -> None:
         if partition not in self._watches:

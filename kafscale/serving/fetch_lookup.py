@@ -4,6 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import Final
 
 from kafscale.cluster.view import ClusterView
 from kafscale.errors import CorruptDataError, StoreError
@@ -15,6 +16,9 @@ from kafscale.tasks.concurrently import for_each
 
 logger = logging.getLogger(__name__)
 
+FOLLOWED_AT_ONCE: Final = 1_000
+"""Partitions that begin to be followed together share the reading of what their leader's journal has of them."""
+
 
 def needs_store(fetch: PartitionFetch) -> bool:
     """True if the partition must be looked up before it can be read."""
@@ -24,7 +28,9 @@ def needs_store(fetch: PartitionFetch) -> bool:
 async def look_up(logs: LogManager, fetches: Sequence[PartitionFetch], deadline_sec: float) -> None:
     """Look up those that need it, concurrently; `deadline_sec` by the loop's clock. Failures become error codes."""
     await for_each(
-        [fetch for fetch in fetches if needs_store(fetch)], lambda fetch: _look_up(logs, fetch, deadline_sec)
+        [fetch for fetch in fetches if needs_store(fetch)],
+        lambda fetch: _look_up(logs, fetch, deadline_sec),
+        FOLLOWED_AT_ONCE,
     )
 
 

@@ -11,10 +11,12 @@ R = TypeVar("R")
 MAX_AT_ONCE: Final = 64
 
 
-async def for_each(items: Iterable[T], act: Callable[[T], Awaitable[R]]) -> list[R]:
-    """The results of `act` for each item, in their order; at most `MAX_AT_ONCE` run at the same time."""
+async def for_each(
+    items: Iterable[T], act: Callable[[T], Awaitable[R]], at_once: int = MAX_AT_ONCE
+) -> list[R]:
+    """The results of `act` for each item, in their order; at most `at_once` run at the same time."""
     results: list[R] = []
     remaining = iter(items)
-    while part := list(islice(remaining, MAX_AT_ONCE)):
+    while part := list(islice(remaining, at_once)):
         results.extend(await asyncio.gather(*(act(item) for item in part)))
     return results

@@ -6,13 +6,14 @@ for all partitions. What the record of a partition shows later is the same (docs
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 
 from kafscale.errors import CorruptDataError, StoreError
 from kafscale.journal.partition_state import slice_reference, transaction_events
 from kafscale.journal.replay import PlacedSlice
 from kafscale.log.journal.followed_journal import FollowedJournal, JournalReader, newest_record
+from kafscale.log.journal.followers import Followers
 from kafscale.log.partition import Partition
 from kafscale.metadata import keys
 from kafscale.metadata.store import MetadataStore, Snapshot
@@ -63,15 +64,10 @@ class FollowedJournals:
             )
             self._tasks.spawn(self._follow(journal), f"follow journal {journal.journal_id}")
         if partition not in journal:
-            journal.add(partition, position.topic_id)
-            if position.sequence < journal.remembered_from - 1:
-                journal.begin_again_at(position.sequence)
-                # Its leader may have nothing more to report.
-                self._tasks.spawn(self._read_reported(journal), f"read journal {journal.journal_id} again")
-            name = position.topic_id, partition.id.index
-            for placed in journal.remembered:
-                if (placed.slice.topic_id, placed.slice.partition) == name:
-                    partition.notify_grown(self._apply(partition, placed))
+            journal.add(partition, position)
+        if journal.has_late() and not journal.brings_late_up:
+            journal.brings_late_up = True
+            self._tasks.spawn(self._bring_late_up(journal), f"read journal {journal.journal_id} again")
 
     def detach(self, partition: Partition, except_for: str = "") -> None:
         """Follow no journal for the partition, but for this one."""
@@ -87,7 +83,9 @@ class FollowedJournals:
         self.attach(partition)
         position = partition.record.journal
         if position is not None:
-            await self._journals[position.journal_id].catch_up(patience_sec)
+            journal = self._journals[position.journal_id]
+            await journal.catch_up(patience_sec)
+            await journal.brought_up(partition)
 
     async def close(self) -> None:
         """Stop following."""
@@ -96,7 +94,7 @@ class FollowedJournals:
     async def _follow(self, journal: FollowedJournal) -> None:
         key = keys.journal(journal.journal_id)
         try:
-            while journal.is_needed:
+            while journal.is_needed():
                 try:
                     async with aclosing(self._metadata.watch_key(key)) as events:
                         async for event in events:
@@ -104,7 +102,7 @@ class FollowedJournals:
                             record = newest_record(changes)
                             if record is not None:
                                 await journal.read(record)
-                            if not journal.is_needed:
+                            if not journal.is_needed():
                                 # Before the watch ends: who comes while it does needs a journal that is followed.
                                 self._forget(journal)
                                 return
@@ -118,11 +116,16 @@ class FollowedJournals:
         if self._journals.get(journal.journal_id) is journal:
             del self._journals[journal.journal_id]
 
-    async def _read_reported(self, journal: FollowedJournal) -> None:
+    async def _bring_late_up(self, journal: FollowedJournal) -> None:
         try:
-            await journal.read_reported()
-        except (StoreError, CorruptDataError) as problem:
-            self._log_failure(journal, problem)
+            while journal.has_late():
+                try:
+                    await journal.bring_late_up()
+                except (StoreError, CorruptDataError) as problem:
+                    self._log_failure(journal, problem)
+                    await asyncio.sleep(_RETRY_DELAY_SEC)
+        finally:
+            journal.brings_late_up = False
 
     def _log_failure(self, journal: FollowedJournal, problem: Exception) -> None:
         logger.warning(
@@ -130,22 +133,21 @@ class FollowedJournals:
             extra={"journal": journal.journal_id, "problem": str(problem)},
         )
 
-    def _arrived(self, journal: FollowedJournal, slices: Sequence[PlacedSlice]) -> None:
+    def _arrived(self, journal: FollowedJournal, followers: Followers, slices: Iterable[PlacedSlice]) -> None:
         grown = [
-            (partition, self._apply(partition, placed))
+            (partition, self._apply(journal, partition, placed))
             for placed in slices
-            for partition in journal.partitions_of(placed.slice)
+            for partition in followers.of(placed.slice)
         ]
         # Only now: a fetch of several of these partitions is answered once, with all that is new.
         for partition, size_bytes in grown:
             partition.notify_grown(size_bytes)
 
-    def _apply(self, partition: Partition, placed: PlacedSlice) -> int:
+    def _apply(self, journal: FollowedJournal, partition: Partition, placed: PlacedSlice) -> int:
         """Add a slice of the partition to it. Returns the bytes that are new."""
-        position = partition.record.journal
-        if position is None or not partition.is_followed:
+        if not partition.is_followed:
             return 0
-        reference = slice_reference(self._namespace, position.journal_id, placed)
+        reference = slice_reference(self._namespace, journal.journal_id, placed)
         size_bytes = partition.follow_slice(reference, placed.sequence, transaction_events(placed.slice))
         if size_bytes is None:
             self._read_again(partition)

@@ -14,6 +14,7 @@ from kafscale.formats.journal_keys import entry_key
 from kafscale.formats.journal_record import JournalRecord, encode_journal_record
 from kafscale.formats.partition_record import PartitionRecord
 from kafscale.log.followed_partitions import FollowedPartitions
+from kafscale.log.journal import followed_journal
 from kafscale.log.partition import NOT_LED, Partition, PartitionId
 from kafscale.log.partition_factory import append_rules
 from kafscale.log.writing.store_retries import StoreRetries
@@ -193,6 +194,115 @@ def test_partitions_that_are_followed_at_once_share_looks() -> None:
         assert looks(stores) <= 3
 
     played(scenario, partitions=40)
+
+
+# --- partitions that come late
+
+
+@pytest.fixture
+def few_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed_journal, "REMEMBERED_SLICES", 4)
+
+
+@pytest.mark.usefixtures("few_remembered")
+def test_late_partitions_share_what_is_read_again() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        early = await follow(followed, 0)
+        before = stores.heads_read() - looks(stores)
+        late = await asyncio.gather(*(follow(followed, index) for index in range(1, 40)))
+        assert {partition.high_watermark for partition in late} == {3}
+        assert stores.heads_read() - looks(stores) - before <= 2 * 3
+        await stores.flush(dict.fromkeys(range(40), 3))
+        await asyncio.sleep(A_WHILE_SEC)
+        assert {partition.high_watermark for partition in (early, *late)} == {4}
+
+    played(scenario, partitions=40)
+
+
+@pytest.mark.usefixtures("few_remembered")
+def test_late_partition_that_is_dropped_is_brought_up_no_further() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        await follow(followed, 0)
+        with stores.objects.hold("get_range") as hold:
+            reading = asyncio.create_task(followed.follow(TOPIC, 1))
+            await hold.reached()
+            await asyncio.sleep(5)  # it is followed before all of it is known
+            partition = await reading
+            assert partition is not None
+            followed.drop(TOPIC, 1)
+        await asyncio.sleep(1)
+        assert partition.high_watermark == 0
+        assert (await follow(followed, 1)).high_watermark == 3
+
+    played(scenario)
+
+
+@pytest.mark.usefixtures("few_remembered")
+def test_damaged_entry_delays_only_those_that_miss_it() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        early = await follow(followed, 0)
+        key = entry_key(NAMESPACE, JOURNAL, 1)
+        whole = await stores.objects.get(key)
+        await stores.objects.delete([key])
+        await stores.objects.put_if_absent(key, [b"x" * len(whole)])
+        late = await follow(followed, 1)
+        assert late.high_watermark == 0
+        await stores.flush({0: 3, 1: 3})
+        await asyncio.sleep(A_WHILE_SEC)
+        assert (early.high_watermark, late.high_watermark) == (4, 0)
+        await stores.objects.delete([key])
+        await stores.objects.put_if_absent(key, [whole])
+        await asyncio.sleep(5)
+        assert late.high_watermark == 4
+
+    played(scenario)
+
+
+@pytest.mark.usefixtures("few_remembered")
+@pytest.mark.parametrize("seed", range(20))
+def test_whoever_is_followed_gets_everything(seed: int) -> None:
+    """Partitions come and go while their leader writes, reports, stores records and collects entries."""
+    chance = random.Random(seed)
+
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        ends = dict.fromkeys(range(6), 3)
+        slices = dict.fromkeys(range(3), tuple(ends))
+        positions = dict.fromkeys(ends, -1)
+        begun = []
+        for _ in range(200):
+            index = chance.randrange(6)
+            match chance.choice(("flush", "flush", "report", "record", "collect", "follow", "drop", "pass")):
+                case "flush":
+                    written = chance.sample(range(6), chance.randint(1, 6))
+                    await stores.flush({one: ends[one] for one in written}, is_reported=False)
+                    slices[stores.sequence] = tuple(written)
+                    for one in written:
+                        ends[one] += 1
+                case "report":
+                    await stores.report(stores.sequence)
+                case "record":
+                    await stores.report(stores.sequence)
+                    await stores.record(index, stores.sequence, ends[index])
+                    positions[index] = stores.sequence
+                case "collect":
+                    done = [at for at, names in slices.items() if all(positions[one] >= at for one in names)]
+                    await stores.collect(*done)
+                case "follow":
+                    begun.append(asyncio.create_task(followed.follow(TOPIC, index)))
+                case "drop":
+                    followed.drop(TOPIC, index)
+                case _:
+                    await asyncio.sleep(chance.choice((0, 0.01, 0.3)))
+        await stores.report(stores.sequence)
+        await asyncio.gather(*begun)
+        await asyncio.sleep(2)
+        for index in range(6):
+            partition = await follow(followed, index)
+            assert partition.high_watermark == ends[index], partition.id
+            offsets = [one.base_offset for one in partition.record.segments]
+            assert offsets == list(range(ends[index] - len(offsets), ends[index])), partition.id
+
+    played(scenario, partitions=6)
 
 
 class SlowToEnd(WrappedMetadataStore):
