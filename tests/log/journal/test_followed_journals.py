@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 
@@ -194,6 +194,33 @@ def test_partitions_that_are_followed_at_once_share_looks() -> None:
         assert looks(stores) <= 3
 
     played(scenario, partitions=40)
+
+
+class Reader:
+    """Notes how far all partitions are when it hears of news."""
+
+    def __init__(self, partitions: Sequence[Partition]) -> None:
+        self._partitions = partitions
+        self.seen: list[list[int]] = []
+
+    def grown(self, size_bytes: int, stable_bytes: int) -> None:
+        self.seen.append([partition.high_watermark for partition in self._partitions])
+
+    def closed(self) -> None:
+        """The broker ends."""
+
+
+def test_who_waits_for_many_partitions_hears_of_a_whole_entry() -> None:
+    async def scenario(stores: Stores, followed: FollowedPartitions) -> None:
+        partitions = [await follow(followed, index) for index in range(3)]
+        reader = Reader(partitions)
+        for partition in partitions:
+            partition.listen(reader)
+        await stores.flush({0: 3, 1: 3, 2: 3})
+        await asyncio.sleep(A_WHILE_SEC)
+        assert reader.seen == [[4, 4, 4]] * 3
+
+    played(scenario)
 
 
 # --- partitions that come late

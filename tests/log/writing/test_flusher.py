@@ -12,6 +12,7 @@ from kafscale.log.writing.flush_pacer import FlushPacer
 from tests.support import wire
 from tests.support.in_process_broker import in_process_broker, until
 from tests.support.on_uvloop import on_uvloop
+from tests.support.waiting import PATIENCE_MS
 
 AN_HOUR_MS = 3_600_000
 MIB = 1024 * 1024
@@ -167,6 +168,26 @@ async def test_all_partitions_of_a_broker_share_an_entry() -> None:
         assert {part.error_code for part in (await client.receive_produce())[1].values()} == {0}
         assert len(await broker.objects.keys("*.entry")) == 1
         assert broker.objects.count("put_if_absent") - broker.objects.count("put_if_absent", "*cluster") == 1
+
+
+@on_uvloop
+async def test_fetch_of_many_partitions_gets_a_whole_entry() -> None:
+    """It was answered with the entry's first slice alone, and its client asked again for the others."""
+    partitions = range(50)
+    async with (
+        in_process_broker(flush_interval_ms=50) as broker,
+        broker.connect() as client,
+        broker.connect() as consumer,
+    ):
+        topic = await broker.create_topic(partitions=len(partitions))
+        with broker.objects.hold("put_if_absent", "*.entry") as hold:
+            await client.send_produce(topic, {number: wire.batch([b"x"]) for number in partitions})
+            await hold.reached()
+            await consumer.send_fetch(topic, dict.fromkeys(partitions, 0), max_wait_ms=PATIENCE_MS)
+            led = list(broker.process.serving.logs.partitions())
+            await until(lambda: all(partition.has_listeners for partition in led), "the fetch waits")
+        answer = await consumer.receive_fetch()
+        assert [number for number in partitions if not answer[number].records] == []
 
 
 @on_uvloop
