@@ -35,7 +35,7 @@ def _spec(broker: NoOp, *, records_per_frame: int, in_flight_frames: int) -> Fra
         payload=RANDOM,
         in_flight_frames=in_flight_frames,
         warmup_seconds=0.05,
-        seconds=0.2,
+        seconds=1.0,  # a loaded machine stands still for half of it
         broker_pids=[broker.pid],
     )
 

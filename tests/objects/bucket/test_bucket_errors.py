@@ -293,7 +293,7 @@ async def test_connection_that_takes_too_long_has_done_nothing() -> None:
             retry_config={"max_retries": 0},
         )
         with pytest.raises(StoreUnavailableError):
-            await BucketStore(bucket, concurrency=1, patience=IMPATIENCE).put_if_absent(KEY, [b"body"])
+            await BucketStore(bucket, concurrency=1, patience=WAITS_FOR_ANSWERS).put_if_absent(KEY, [b"body"])
 
 
 @pytest.mark.parametrize("answer", [Answer(status=412), Answer(status=416)], ids=["412", "416"])
