@@ -268,7 +268,8 @@ class KafkaPythonMember(_BlockingMember):
 
     # A member that joins again for a change of topics stays outside permanently when its poll ends before it has
     # joined (3.0.12): it compares the new topics with those of the assignment that it has not taken up yet.
-    PATTERN_POLL_MS = 1000
+    # On a loaded machine that happened in a poll of a second.
+    PATTERN_POLL_MS = 5_000
     ASSIGNORS: ClassVar[Mapping[str, Any]] = {
         "range": RangePartitionAssignor,
         "roundrobin": RoundRobinPartitionAssignor,
