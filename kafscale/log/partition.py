@@ -1,6 +1,7 @@
 """One partition that this broker leads or follows: what is published, who listens, and the leader's log."""
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from kafscale.log.leadership.states import State
 from kafscale.log.partition_log import PartitionLog
 from kafscale.log.producer_state import ProducerStates
 from kafscale.log.references import SegmentReferences
+
+logger = logging.getLogger(__name__)
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NOT_LED = -1
@@ -270,7 +273,11 @@ class Partition:
         if listeners:
             stable_bytes = self._stable_bytes_from(before, size_bytes)
             for listener in listeners:
-                listener.grown(size_bytes, stable_bytes)
+                try:
+                    listener.grown(size_bytes, stable_bytes)
+                except Exception:
+                    # Not the caller's: a flush goes on, and so does a follower.
+                    logger.exception("could not wake who waits", extra={"partition": str(self.id)})
 
     def _stable_bytes_from(self, offset: int, size_bytes: int) -> int:
         """About the bytes from the offset on that are stable: of whole segments, the last of `size_bytes`."""

@@ -238,6 +238,22 @@ def test_segment_that_begins_below_the_known_end_wakes_waiters() -> None:
     assert listener.heard == [200]
 
 
+def test_waiter_that_fails_keeps_nobody_else_waiting(caplog: pytest.LogCaptureFixture) -> None:
+    """It is neither the flush's fault, nor that of who reads the leader's journal."""
+
+    class Broken(Listener):
+        def grown(self, size_bytes: int, stable_bytes: int) -> None:
+            raise RuntimeError("a defect")
+
+    partition = follower_of(record_with(segment(0)))
+    sound = Listener()
+    for listener in (Broken(), sound):
+        partition.listen(listener)
+    partition.follow(record_with(segment(0), segment(1)), 2)
+    assert sound.heard == [100]
+    assert "could not wake who waits" in caplog.text
+
+
 def test_records_that_came_and_went_wake_waiters() -> None:
     """The retention was as quick: who waits must learn that its offset is out of range."""
     partition = follower_of(record_with(segment(0)))
