@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,34 @@ class ClusterLoad(IdempotentLoad):
             **{**IMPATIENT, **cluster.clients.writer, **config},
         )
         history.promise(name, Promise.IDEMPOTENT)
+        self._cluster = cluster
+
+    def is_led_astray(self, statistics: list[str], unreported: Container[Place]) -> bool:
+        return sends_elsewhere(statistics, unreported, self._cluster.leaders)
+
+
+def sends_elsewhere(
+    statistics: list[str], unreported: Container[Place], leaders: Callable[[str], Mapping[int, int]]
+) -> bool:
+    """True if librdkafka knows the leaders of all that is left, and sends it to other brokers: permanently.
+
+    A leader that changes and changes back, before the first broker's thread has let go of the partition, leaves it
+    with the second one (2.16, `rd_kafka_toppar_broker_update`), and no metadata takes it away from there again.
+    `leaders`: of a topic, as the cluster says now.
+    """
+    left = [
+        (topic, part["partition"], part["broker"], part["leader"])
+        for topic, one in (json.loads(statistics[-1])["topics"] if statistics else {}).items()
+        for part in one["partitions"].values()
+        if (topic, part["partition"]) in unreported
+    ]
+    is_defect = bool(left) and all(
+        leader == leaders(topic).get(partition) and broker not in (leader, -1)
+        for topic, partition, broker, leader in left
+    )
+    if is_defect:
+        print(f"librdkafka sends to others than the leaders: (topic, partition, broker, leader) {left}")
+    return is_defect
 
 
 class RetryingLoad(IdempotentLoad):

@@ -107,7 +107,7 @@ class IdempotentLoad(Load):
             while len(client) > 2000 and not self._stopping.is_set():
                 client.poll(0.05)
         unanswered = client.flush(90)
-        if unanswered and not _sends_elsewhere(statistics, +self._unreported):
+        if unanswered and not self.is_led_astray(statistics, +self._unreported):
             self.ledger.fail(
                 f"{self.name}: {unanswered} records were not answered within 90 s:"
                 f" {dict(+self._unreported)}, {_waiting(statistics, +self._unreported)}"
@@ -128,30 +128,13 @@ class IdempotentLoad(Load):
         client.produce(topic, value, partition=partition, on_delivery=report)
         self._unreported[topic, partition] += 1
 
+    def is_led_astray(self, statistics: list[str], unreported: Container[Place]) -> bool:
+        """True if a defect of the client, which its statistics prove, keeps all that is left from the leader."""
+        return False
+
     def given_up(self, topic: str, partition: int, value: bytes, error: KafkaError) -> None:
         """The client will not retry."""
         self.ledger.fail(f"{self.name}: {topic}-{partition}: {error}")
-
-
-def _sends_elsewhere(statistics: list[str], unreported: Counter[Place]) -> bool:
-    """True if librdkafka sends all that is left to other brokers than the leaders that it knows: for ever.
-
-    A leader that changes and changes back, before the first broker's thread has let go of the partition, leaves it
-    with the second one (2.16, `rd_kafka_toppar_broker_update`), and no metadata takes it away from there again.
-    What it never sent to the leader may have no answer; nobody was promised anything.
-    """
-    parts = [
-        (part["broker"], part["leader"])
-        for topic, one in (json.loads(statistics[-1])["topics"] if statistics else {}).items()
-        for part in one["partitions"].values()
-        if (topic, part["partition"]) in unreported
-    ]
-    is_defect = bool(parts) and all(
-        broker != leader and -1 not in (broker, leader) for broker, leader in parts
-    )
-    if is_defect:
-        print(f"librdkafka sends to others than the leaders: {dict(unreported)}, (broker, leader): {parts}")
-    return is_defect
 
 
 def _waiting(statistics: list[str], unreported: Container[Place]) -> dict[str, Any]:
