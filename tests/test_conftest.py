@@ -59,6 +59,7 @@ def test_a_skip_fails_the_run_and_its_reason_is_shown(
     assert "1 skipped, which --no-skips counts as failure" in finished.stdout
 
 
+@pytest.mark.nightly
 def test_a_skip_is_no_failure_otherwise(tmp_path: Path) -> None:
     assert run(tmp_path, SKIPPING).returncode == pytest.ExitCode.OK
 

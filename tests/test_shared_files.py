@@ -63,6 +63,7 @@ def test_each_file_runs_once_and_both_processes_run_some(tmp_path: Path) -> None
         assert noted.index(f"end of {name}") > max(noted.index(f"{name} {n}") for n in range(3))
 
 
+@pytest.mark.nightly
 def test_a_failure_is_that_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_it(): assert False")
     (tmp_path / "test_b.py").write_text("def test_it(): pass")
@@ -73,12 +74,14 @@ def test_a_failure_is_that_of_the_run(tmp_path: Path) -> None:
     assert why.startswith("FAILED ") and "test_a.py::test_it" in why
 
 
+@pytest.mark.nightly
 def test_the_first_failure_ends_a_process_that_is_told_so(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_one(): assert False\ndef test_two(): pass")
     arguments = (*PLAIN, "-x", "--rootdir", str(tmp_path), str(tmp_path))
     assert counted(side_by_side([Run("shared", arguments, 2)])) == "1 failed"
 
 
+@pytest.mark.nightly
 def test_a_killed_process_names_the_test_it_was_in(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text(
         "import os\ndef test_fine(): pass\ndef test_deadly(): os.kill(os.getpid(), 9)"
@@ -89,6 +92,7 @@ def test_a_killed_process_names_the_test_it_was_in(tmp_path: Path) -> None:
     assert killed.why()[-1] == "ended with status -9 in test_a.py::test_deadly"
 
 
+@pytest.mark.nightly
 def test_a_broken_file_ends_the_run_before_it_begins(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("import not_there")
     (tmp_path / "test_b.py").write_text("def test_it(): pass")

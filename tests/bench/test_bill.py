@@ -10,6 +10,7 @@ from kafscale.ops.prices import Prices
 PARTITIONS = 7
 
 
+@pytest.mark.nightly
 def test_every_request_of_every_broker_is_in_the_bill(tmp_path: Path) -> None:
     with running(2, {}, tmp_path) as brokers, loads(brokers, PARTITIONS) as rounds:
         found = measured(brokers, rounds, per_sec=8, seconds=1)

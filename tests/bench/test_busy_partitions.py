@@ -12,6 +12,7 @@ from bench.wire import WireError
 PARTITIONS = 501  # one more than a request has
 
 
+@pytest.mark.nightly
 def test_every_round_is_a_slice_of_every_partition(tmp_path: Path) -> None:
     with running({}, tmp_path) as (broker, etcd), broker.client() as client:
         client.create_topic("busy", PARTITIONS)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 from bench.__main__ import main
@@ -22,6 +23,7 @@ def test_list_shows_time_and_driver_limit_of_each_workload() -> None:
         assert f"limited by {workload.limited_by}" in told.output
 
 
+@pytest.mark.nightly
 def test_a_run_prints_tables_and_times_and_writes_every_value(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     arguments = ["--quick", "--repeat", "1", "--only", "tiny", "--peer", "noop"]

@@ -30,6 +30,7 @@ def test_what_is_answered_is_in_files(durable: DurableNoOp) -> None:
     assert max(one.stat().st_size for one in files) > size
 
 
+@pytest.mark.nightly
 def test_each_server_has_a_row_for_each_size(tmp_path: Path) -> None:
     peers = ("no store", "a file and its fsync", "Kafscale")
     chosen = [argument for peer in peers for argument in ("--peer", peer)]

@@ -40,7 +40,10 @@ def _spec(broker: NoOp, *, records_per_frame: int, in_flight_frames: int) -> Fra
     )
 
 
-@pytest.mark.parametrize(("records_per_frame", "in_flight_frames"), [(1, 1), (1, 5_000), (9_000, 4)])
+@pytest.mark.parametrize(
+    ("records_per_frame", "in_flight_frames"),
+    [(1, 1), (1, 5_000), pytest.param(9_000, 4, marks=pytest.mark.nightly)],
+)
 def test_the_raw_driver_gets_a_reply_for_every_frame(
     ceiling: NoOp, records_per_frame: int, in_flight_frames: int
 ) -> None:

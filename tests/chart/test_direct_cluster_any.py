@@ -14,6 +14,7 @@ from kafscale.operator.schema.setting_properties import ROWS
 from kafscale.settings.rows import SettingRow
 from tests.chart.test_direct_cluster import NAME, NAMESPACE, alike, compared, direct, filled_in, operators
 from tests.support.k8s_install import helm_missing
+from tests.support.nightly import by_day
 
 pytestmark = pytest.mark.skipif(helm_missing() is not None, reason=str(helm_missing()))
 
@@ -152,7 +153,7 @@ specs = section(
 )
 
 
-@settings(max_examples=25, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=by_day(10, by_night=250), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(specs)
 def test_the_chart_and_the_operator_make_the_same_of_anything(spec: dict[str, Any]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -10,6 +10,7 @@ from kafscale.cluster import preferred, rankings
 from kafscale.cluster.preferred import preferred_brokers
 from kafscale.cluster.rankings import RANKED, Rankings
 from kafscale.cluster.weights import COLUMN_ITEMS, Seeds, column, weight
+from tests.support.nightly import by_day
 
 NAMES = st.sampled_from(["a", "b", "group-shards"])
 COUNTS = st.sampled_from([0, 1, 2, 9, 30, COLUMN_ITEMS - 1, COLUMN_ITEMS + 20])
@@ -22,7 +23,7 @@ def test_a_column_has_the_weight_of_each_item(seed: int, start: int, count: int)
     assert list(column(seed, start, stop)) == [weight(seed, index) for index in range(start, stop)]
 
 
-@settings(max_examples=60)
+@settings(max_examples=by_day(25, by_night=600))
 @given(st.lists(st.tuples(NAMES, COUNTS, BROKERS), max_size=12))
 def test_rankings_give_what_is_computed_as_a_whole(steps: list[tuple[str, int, tuple[int, ...]]]) -> None:
     ranked = Rankings()
@@ -30,7 +31,7 @@ def test_rankings_give_what_is_computed_as_a_whole(steps: list[tuple[str, int, t
         assert ranked.preferred(name, count, brokers) == preferred_brokers(name, count, brokers)
 
 
-@settings(max_examples=30)
+@settings(max_examples=by_day(12, by_night=300))
 @given(st.data())
 def test_so_they_do_when_few_come_and_go_at_a_time(data: st.DataObject) -> None:
     """As in a cluster: what was ranked is used, and added to."""

@@ -282,7 +282,7 @@ def are_answered(*asked: Recorded) -> bool:
     return all(one.frame is not None for one in asked)
 
 
-@settings(max_examples=by_day(30, by_night=600), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=by_day(15, by_night=600), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.tuples(CONSUMERS, CONSUMERS), st.lists(POLLS, min_size=3, max_size=15))
 def test_remembered_answers_equal_those_of_a_broker_without(
     consumers: tuple[Consumer, Consumer], polls: list[Poll]

@@ -9,12 +9,13 @@ from kafscale.protocol.wire import MAX_ARRAY_ELEMENTS
 from tests.support import wire
 from tests.support.broker import KafscaleBroker, running_broker
 from tests.support.flexible_body import NO_TAGS, array, int32, int32s, text
+from tests.support.nightly import by_day
 from tests.support.topics import create_topic
 from tests.support.watcher import GIVE_UP_SEC, watching
 
 TOPIC = "attacked"
 PARTITIONS = MAX_ARRAY_ELEMENTS - 100
-REQUESTS = 3
+REQUESTS = by_day(1, by_night=3)
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,9 @@ def summary(evidence: Evidence) -> str:
         pytest.param(
             ("librdkafka",), "cooperative-sticky", id="librdkafka-cooperative", marks=pytest.mark.nightly
         ),
-        pytest.param((CONSUMER_PROTOCOL,), "uniform", id="consumer-protocol-uniform"),
+        pytest.param(
+            (CONSUMER_PROTOCOL,), "uniform", id="consumer-protocol-uniform", marks=pytest.mark.nightly
+        ),
         pytest.param((CONSUMER_PROTOCOL,), "range", id="consumer-protocol-range", marks=pytest.mark.nightly),
         pytest.param(("kafka-python",), "range", id="kafka-python", marks=pytest.mark.nightly),
         pytest.param(("aiokafka",), "range", id="aiokafka", marks=pytest.mark.nightly),

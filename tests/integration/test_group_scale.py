@@ -9,6 +9,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.integration.conftest import StartBroker
@@ -135,6 +136,7 @@ async def test_a_thousand_idle_groups_cost_nothing(start_broker: StartBroker) ->
     assert with_groups - without < 0.02
 
 
+@pytest.mark.nightly
 async def test_two_hundred_groups_with_heartbeats_cost_little(start_broker: StartBroker) -> None:
     """Heartbeats every three seconds, as clients send them unless told otherwise."""
     broker = start_broker(group_initial_rebalance_delay_ms=0)

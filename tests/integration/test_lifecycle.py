@@ -92,7 +92,7 @@ def test_unusable_folder_stops_start_with_clear_message(
     assert "Traceback" not in log
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
 def test_a_stop_flushes_what_is_buffered_and_answers_what_waits(
     start_broker: StartBroker, number: signal.Signals
 ) -> None:

@@ -117,6 +117,7 @@ def read(cluster: LocalCluster, count: int) -> list[bytes | None]:
         return [message.value() for message in librdkafka.take(consumer, count)]
 
 
+@pytest.mark.nightly
 def test_it_serves_survives_a_kill_and_goes_on_with_its_data(tmp_path: Path) -> None:
     cluster = LocalCluster(tmp_path)
     try:

@@ -1,7 +1,7 @@
 """etcd is away for longer than a lease, again and again, while S3 refuses and holds uploads: clients get over it.
 
 All brokers lose their leases then and register again one by one. KAFSCALE_TEST_CLUSTER_SECONDS sets for how long
-outages go on (default: two of them), KAFSCALE_TEST_SEED repeats a run's choices.
+outages go on (default: one of them, two by night), KAFSCALE_TEST_SEED repeats a run's choices.
 """
 
 import os
@@ -28,6 +28,7 @@ from tests.support.history_checker import examine
 from tests.support.ledger import Ledger, Place
 from tests.support.load import RECONNECT_SECONDS, Worker
 from tests.support.metrics_page import scrape
+from tests.support.nightly import by_day
 from tests.support.object_store_proxy import Fault, FaultKind, ObjectStoreProxy
 from tests.support.s3_install import s3_server_missing
 from tests.support.s3_server import s3_server
@@ -44,7 +45,7 @@ pytestmark = [
 
 LEASE_TTL_S = 3
 OUTAGE_S = 5.0
-LEAST_OUTAGES = 2
+LEAST_OUTAGES = by_day(1, by_night=2)
 END_TIMEOUT_S = 120.0
 TOPIC = "t"
 PLACES: list[Place] = [(TOPIC, partition) for partition in range(6)]

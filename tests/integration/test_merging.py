@@ -15,7 +15,7 @@ from tests.support.nightly import by_day
 from tests.support.sealing import SEALED_SOON, wait_until_sealed
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
-COUNT = by_day(800, by_night=10_000)
+COUNT = by_day(400, by_night=10_000)
 HANDFUL = 16
 PARTS = 8
 """Records are sealed so often, at least, that there is something to merge, however fast the machine is."""

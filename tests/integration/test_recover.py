@@ -21,12 +21,13 @@ from tests.integration.test_crash import read_everything, run_load_and_crashes
 from tests.support import wire
 from tests.support.broker import KafscaleBroker
 from tests.support.librdkafka import assigned_consumer, take
+from tests.support.nightly import by_day
 from tests.support.topics import create_topic, describe_topic
 from tests.support.waiting import PATIENCE_SEC
 
 SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 REFUSED_TO_START = 1
-KILLS = 2
+KILLS = by_day(1, by_night=2)
 
 
 def recover(broker: KafscaleBroker, *arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -14,6 +14,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from tests.support.broker import KafscaleBroker
+from tests.support.nightly import by_day
 from tests.support.ports import free_port
 from tests.support.tls_files import TlsFolder
 from tests.support.waiting import PATIENCE_SEC, wait_until
@@ -85,11 +86,11 @@ def test_certificates_change_without_a_failed_request(broker: TlsBroker, tmp_pat
     traffic = threading.Thread(target=produce)
     traffic.start()
     try:
-        for _ in range(2):
+        for _ in range(by_day(1, by_night=2)):
             before, count = broker.shown_serial(), len(delivered)
             broker.files.renew()
             wait_until(lambda: broker.shown_serial() != before, "the new certificate is shown")  # noqa: B023
-            wait_until(lambda: len(delivered) > count + 20, "records are delivered")  # noqa: B023
+            wait_until(lambda: len(delivered) > count + 10, "records are delivered")  # noqa: B023
     finally:
         ended.set()
         traffic.join()

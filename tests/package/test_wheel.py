@@ -17,7 +17,7 @@ import pytest
 
 from scripts import build_dist
 from tests.package.declared import EXTRAS, PROJECT, base
-from tests.package.pythons import OWN, VERSIONS, find_python
+from tests.package.pythons import VERSIONS, find_python
 from tests.support.broker import KafscaleBroker
 from tests.support.nightly import nightly_but
 from tests.support.process import clean_environment
@@ -193,7 +193,7 @@ def tour() -> str:
     return program
 
 
-@pytest.mark.parametrize("python", nightly_but(VERSIONS, OWN))
+@pytest.mark.parametrize("python", nightly_but(VERSIONS))
 def test_tour_with_the_wheel_alone(
     broker: InstalledBroker, installed: Path, tmp_path: Path, python: str
 ) -> None:

@@ -11,6 +11,7 @@ from kafscale.formats import object_keys
 from kafscale.formats.partition_record import SegmentReference
 from kafscale.metadata import keys
 from kafscale.tools.fsck.findings import FindingKind, OrphanReason
+from tests.support.nightly import by_day
 from tests.tools.fsck.two_stores import NAMESPACE, TwoStores, orphans, problems
 
 PARTITIONS = 3
@@ -178,7 +179,7 @@ async def referenced(stores: TwoStores) -> dict[str, bytes]:
 CLUSTERS = st.lists(HISTORIES, min_size=PARTITIONS, max_size=PARTITIONS)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=by_day(12, by_night=300), deadline=None)
 @given(CLUSTERS)
 def test_a_healthy_cluster_is_clean_and_stays_so(histories: list[History]) -> None:
     async def play() -> None:
@@ -195,7 +196,7 @@ def test_a_healthy_cluster_is_clean_and_stays_so(histories: list[History]) -> No
     asyncio.run(play())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=by_day(24, by_night=600), deadline=None)
 @given(CLUSTERS, st.data())
 def test_every_damage_is_found_and_nothing_else(histories: list[History], data: st.DataObject) -> None:
     async def play() -> None:
@@ -264,7 +265,7 @@ async def forget_segment(stores: TwoStores, index: int) -> Expected:
     return {(FindingKind.HOLE_UNEXPLAINED, "")}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=by_day(10, by_night=250), deadline=None)
 @given(
     CLUSTERS,
     st.dictionaries(

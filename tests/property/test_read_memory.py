@@ -13,6 +13,7 @@ from kafscale.log.reading.segment_loader import ReadSizes
 from kafscale.memory.slab import Slab
 from tests.log.stored_log import MIB, Reading, StoredLog, StoredSegmentFile, partition_of, stored_batch
 from tests.support.controlled_store import ControlledStore
+from tests.support.nightly import by_day
 
 KIB = 1024
 SIZES = ReadSizes(whole_bytes=1 * MIB, chunk_bytes=600 * KIB)
@@ -122,7 +123,7 @@ async def _reads(watched: Watched, partition: Partition, random: Random) -> None
         read.release()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=by_day(12, by_night=250), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from([0, 500 * KIB, 3 * MIB, 20 * MIB]),

@@ -26,6 +26,7 @@ from tests.security.acl_rules import (
     naive_decision,
     rule,
 )
+from tests.support.nightly import by_day
 
 READ, WRITE, CREATE, DELETE, ALTER = (
     Operation.READ,
@@ -359,7 +360,7 @@ rules_of_a_small_world = st.builds(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=by_day(150, by_night=4_000))
 @given(
     st.lists(rules_of_a_small_world, max_size=12),
     st.lists(st.integers(0, 11), max_size=6),

@@ -20,12 +20,12 @@ from tests.sim.simulation import simulate
 from tests.sim.transaction_plans import TRANSACTIONS
 from tests.support.nightly import by_day
 
-SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(25, by_night=20_000)))
+SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(15, by_night=20_000)))
 FIRST_SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 # Each part is a test of its own: one that hangs ends by its timeout, and the others tell all the same.
 PARTS = 5
 _COLLECT_EVERY = 20
-SPECIAL_SEEDS = max(8, SEEDS // 20)  # of each special plan
+SPECIAL_SEEDS = max(4, SEEDS // 20)  # of each special plan
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_cluster_stays_correct_with_recreated_topics() -> None:
 @pytest.mark.timeout(900 + SEEDS)
 def test_compaction_takes_only_what_newer_records_replace() -> None:
     # Its runs are long: fewer by day.
-    seeds = range(FIRST_SEED, FIRST_SEED + max(8, SEEDS // 20))
+    seeds = range(FIRST_SEED, FIRST_SEED + max(3, SEEDS // 20))
     counts = run(seeds, **COMPACTING)
     assert counts["compactions"] > len(seeds)
 
@@ -88,7 +88,7 @@ def test_nothing_is_broken_where_publications_share_transactions() -> None:
 @pytest.mark.timeout(900 + SEEDS)
 def test_transactions_are_all_or_nothing() -> None:
     # Its runs are long: fewer by day.
-    seeds = range(FIRST_SEED, FIRST_SEED + max(6, SEEDS // 20))
+    seeds = range(FIRST_SEED, FIRST_SEED + max(3, SEEDS // 20))
     counts = run(seeds, **TRANSACTIONS)
     assert counts["committed"] > 5 * len(seeds)
     assert counts["aborted"] > len(seeds)

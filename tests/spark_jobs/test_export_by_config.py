@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from kafscale.cluster.iceberg_configs import ENABLE, PARTITION_BY, VALUE_FORMAT
@@ -30,6 +31,7 @@ def switch(writer: TopicWriter, configs: dict[str, str]) -> None:
     writer.run(lambda topic: topic.set_configs(configs))
 
 
+@pytest.mark.nightly
 def test_topics_are_exported_as_they_say_and_come_and_go(
     spark: SparkSession, tmp_path: Path, local_catalog: IcebergCatalog, new_table: NewTable
 ) -> None:

@@ -73,6 +73,7 @@ def test_segments_that_are_merged_while_they_are_read(
     assert exporter.export().history == written.history
 
 
+@pytest.mark.nightly
 def test_segments_that_expire_during_a_read_are_named(
     stores: LakeStores, writer: TopicWriter, exporter: Exporter
 ) -> None:
@@ -190,6 +191,7 @@ def test_killed_executors_are_replaced_within_the_run(
     assert len(target.read().history) == 1
 
 
+@pytest.mark.nightly
 def test_a_topic_that_another_exporter_has_is_refused(writer: TopicWriter, exporter: Exporter) -> None:
     with hold_export(writer.settings, "events", "the other", LEASE_SEC):
         refused = exporter.run("--lease-ttl", str(LEASE_SEC))

@@ -55,6 +55,7 @@ def reconciled(exporter: Exporter) -> int:
     return done.exit_code
 
 
+@pytest.mark.nightly
 def test_flat_tables_evolve_and_reconcile(
     spark: SparkSession, writer: TopicWriter, exporter: Exporter
 ) -> None:

@@ -78,6 +78,7 @@ def test_every_batch_is_read_once(spark: SparkSession, writer: TopicWriter, expo
     assert [letter["value"] for letter in in_order(exporter.dead_letters().rows)] == [b"{", b"no JSON"]
 
 
+@pytest.mark.nightly
 def test_a_batch_that_makes_the_type_grow_is_read_again(
     spark: SparkSession, writer: TopicWriter, exporter: Exporter
 ) -> None:

@@ -71,6 +71,7 @@ def places(rows: Any) -> list[tuple[int, int]]:
     return [(row["partition"], row["offset"]) for row in in_order(rows)]
 
 
+@pytest.mark.nightly
 def test_schemas_come_from_the_registry_once(
     writer: TopicWriter, exporter: Exporter, registry: SchemaRegistry
 ) -> None:

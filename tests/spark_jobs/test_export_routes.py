@@ -35,6 +35,7 @@ def values_in(exporter: Exporter, suffix: str) -> list[object]:
     return [row["value"] for row in in_order(read_table(exporter.catalog, exporter.table + suffix).rows)]
 
 
+@pytest.mark.nightly
 def test_tables_by_header_and_dead_letters_that_come_back(writer: TopicWriter, exporter: Exporter) -> None:
     writer.append(
         0,

@@ -131,6 +131,7 @@ def test_the_table_has_what_the_topic_has(
     assert len(first) == len(written.rows)
 
 
+@pytest.mark.nightly
 def test_a_run_of_several_commits_and_a_file_of_each_partition(
     spark: SparkSession, tmp_path: Path, local_catalog: IcebergCatalog, new_table: NewTable
 ) -> None:
@@ -189,6 +190,7 @@ def test_an_existing_table_is_taken_as_it_is(
     assert written.partition_fields == ("truncate[10](offset)",)
 
 
+@pytest.mark.nightly
 def test_a_backfill_and_the_run_after_it_bring_each_record_once(
     spark: SparkSession, tmp_path: Path, local_catalog: IcebergCatalog, new_table: NewTable
 ) -> None:

@@ -167,6 +167,7 @@ def test_a_run_that_ends_between_stage_and_publish(
     assert upserts.rows() == sorted(newest(writer.stored()).items())
 
 
+@pytest.mark.nightly
 def test_another_writer_between_stage_and_publish(
     upserts: Upserts, writer: TopicWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -93,6 +93,7 @@ def test_no_dead_letter_table_without_dead_letters(writer: TopicWriter, exporter
     assert not table_exists(exporter.catalog, exporter.dead_letter_table)
 
 
+@pytest.mark.nightly
 def test_a_schema_that_is_inferred_grows_with_the_values(writer: TopicWriter, exporter: Exporter) -> None:
     writer.append(0, values_of({"id": 1, "at": {"x": 1}}, {"id": 2}))
     first = exporter.export()
@@ -135,6 +136,7 @@ def test_a_time_that_does_not_fit_makes_a_dead_letter(writer: TopicWriter, expor
     assert (found["value"], found["error"]) == (letter.value, TIME_DOES_NOT_FIT)
 
 
+@pytest.mark.nightly
 @VARIANTS
 def test_variants_take_json_of_any_type(spark: SparkSession, writer: TopicWriter, exporter: Exporter) -> None:
     """Two batches into one table of format version 3; and compared with the topic again."""

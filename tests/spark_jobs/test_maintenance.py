@@ -61,6 +61,7 @@ def offsets(written: WrittenTable) -> list[int]:
     return sorted(row["offset"] for row in written.rows)
 
 
+@pytest.mark.nightly
 def test_a_table_after_many_small_commits(
     spark: SparkSession, local_catalog: IcebergCatalog, table: str
 ) -> None:

@@ -41,6 +41,7 @@ def values(first: int, **more: object) -> list[Sent]:
     ]
 
 
+@pytest.mark.nightly
 def test_an_export_agrees_until_its_table_is_damaged(
     spark: SparkSession,
     tmp_path: Path,

@@ -69,6 +69,7 @@ def run(
     return json.loads(done.stdout.splitlines()[-1]), done
 
 
+@pytest.mark.nightly
 def test_one_command_starts_a_quiet_spark_with_iceberg(tmp_path: Path) -> None:
     said, done = run(tmp_path, [sys.executable], {"spark.local.dir": str(tmp_path / "tmp")})
     assert said["ms"] == 1767227400000, "half past midnight, in UTC"

@@ -21,6 +21,7 @@ from spark_jobs.source.options import parse_options
 from spark_jobs.source.planning import Planner, topic_states
 from tests.support import wire
 from tests.support.in_process_broker import Client, InProcessBroker, in_process_broker, until
+from tests.support.nightly import by_day
 from tests.support.on_uvloop import on_uvloop
 
 Result = TypeVar("Result")
@@ -187,7 +188,12 @@ def deletions(broker: InProcessBroker, suffix: str) -> int:
 
 
 # What has to be deleted between a plan and its reads: the suffix, and how many calls.
-ROUNDS = (("", 0), (".entry", 5), (".gathered", 2), (".kfs", 2))
+ROUNDS = (
+    ("", 0),
+    (".entry", by_day(1, by_night=5)),
+    (".gathered", by_day(1, by_night=2)),
+    (".kfs", by_day(1, by_night=2)),
+)
 
 
 @on_uvloop

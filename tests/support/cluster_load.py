@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,8 @@ IMPATIENT: dict[str, object] = {
     "topic_metadata_refresh_interval_ms": 1_000,
 }
 ANSWER_TIMEOUT_S = 4.0
-PAUSE_S = 0.03  # after a record to each partition: little enough for brokers and all on two cores
+# After a record to each partition. In a long run as many as brokers and all take on two cores.
+PAUSE_S = 0.03 if "KAFSCALE_TEST_CLUSTER_SECONDS" in os.environ else 0.1
 RECORDS_PER_REQUEST = 3
 SUCCESS = b'"producer_send_success"'
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"

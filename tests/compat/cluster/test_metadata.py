@@ -105,6 +105,7 @@ def test_replicas_are_leader_and_readers_of_other_racks(cluster: ZonedCluster) -
 # --- who leads and coordinates, when a broker goes and comes back
 
 
+@pytest.mark.nightly
 def test_shares_stay_even_when_a_broker_goes_and_comes_back(cluster: ZonedCluster) -> None:
     topics = {cluster.topic(count): count for count in (6, MANY)}
     single = cluster.topic(1)

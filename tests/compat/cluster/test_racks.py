@@ -19,6 +19,7 @@ from tests.support.group_work import committed_offsets, partitions_of, send_to_a
 from tests.support.java import JavaServer
 from tests.support.java_groups import JavaGroups, groups_on
 from tests.support.left_sockets import IGNORED_WHILE_THEY_RUN, left_sockets_are_collected
+from tests.support.nightly import by_day
 from tests.support.topics import unique_name
 from tests.support.waiting import PATIENCE_SEC, wait_until
 from tests.support.zoned_cluster import ZonedCluster
@@ -67,7 +68,8 @@ def test_consumers_go_on_from_the_leader_and_come_back(
 ) -> None:
     """Their broker is stopped, comes back, is killed, comes back; nothing is skipped, repeated or uncommitted."""
     topic = cluster.topic(PARTITIONS)
-    groups = {client: cluster.group_at(1) for client in RACK_CONSUMERS}
+    clients = by_day(["librdkafka"], by_night=list(RACK_CONSUMERS))
+    groups = {client: cluster.group_at(1) for client in clients}
     with LibrdkafkaFlow(cluster.bootstrap, topic, PARTITIONS) as producer, ExitStack() as stack:
         readers = {
             client: stack.enter_context(

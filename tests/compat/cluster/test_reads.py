@@ -19,6 +19,7 @@ from tests.support.cluster_wire import (
     epoch_end,
     fetch_with_epoch,
 )
+from tests.support.nightly import by_day
 from tests.support.topics import delete_topic, describe_topic
 from tests.support.waiting import wait_until
 from tests.support.zoned_cluster import ZonedCluster
@@ -283,7 +284,7 @@ def test_leader_knows_every_record_another_broker_served(cluster: ZonedCluster) 
     end = write(leader, topic, b"first")
     with wire.connect(leader) as writer, wire.connect(other) as reader, wire.connect(leader) as asker:
         wire.fetch(reader, topic, {0: 0}, max_wait_ms=0)
-        for number in range(200):
+        for number in range(by_day(40, by_night=200)):
             reader.send(wire.fetch_request(topic, {0: end}, max_wait_ms=LONG_MS), wire.FETCH_VERSION)
             writer.send(wire.produce_request(topic, {0: wire.batch([b"x"])}), wire.PRODUCE_VERSION)
             _, reply = reader.receive(FetchResponse, wire.FETCH_VERSION)

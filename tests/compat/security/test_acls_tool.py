@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from tests.support.client_security import java_config
 from tests.support.java import ACLS, JavaRecord, ToolServer
 from tests.support.secure_peer import SecurePeer, access
@@ -9,6 +11,7 @@ from tests.support.security_plan import SASL_SSL
 from tests.support.topics import unique_name
 
 
+@pytest.mark.nightly
 def test_producer_option_allows_to_create_and_write(
     secured: SecurePeer, secure_java: ToolServer, admin_config: Path
 ) -> None:

@@ -22,7 +22,7 @@ from tests.compat.security.clients import librdkafka
 from tests.compat.security.conftest import USERS
 from tests.support.certificates import Certificates
 from tests.support.client_security import librdkafka_config, write_tool_config
-from tests.support.nightly import by_day
+from tests.support.nightly import by_day, nightly_but
 from tests.support.oauth_server import OauthServer
 from tests.support.secure_peer import SecurePeer, access, secure_peer
 from tests.support.security_plan import OAUTH, SASL_SSL, SCRAM_256, SCRAM_512, SSL, Access, SecurityPlan
@@ -139,7 +139,7 @@ def rotated(
         yield peer
 
 
-@pytest.mark.parametrize("protocol", [SSL, SASL_SSL])
+@pytest.mark.parametrize("protocol", nightly_but([SSL, SASL_SSL], SSL))
 def test_server_certificate_is_rotated(
     rotated: SecurePeer, own_certificates: Certificates, tmp_path: Path, protocol: str
 ) -> None:
