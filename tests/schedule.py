@@ -29,7 +29,10 @@ _SHARED = ("-p", "tests.support.longest_first", "-p", "tests.support.shared_file
 _TOGETHER = tuple(f"--together={folder}" for folder in TOGETHER)
 _NO_PERCENTAGE = ("-o", "console_output_style=classic")  # it would be that of the others' tests, too
 _DAY = ("-m", "not nightly")
-PROCESSES, WAITING_PROCESSES = 2, 3  # on two cores; what starts processes waits most of the time
+PROCESSES, WAITING_PROCESSES = (
+    3,
+    3,
+)  # on two cores: at the end few are left, and each of them waits now and then
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kafscale.groups.stored_bytes import StoredGroup, StoredTotals
-from kafscale.metadata.keys import GROUP_SHARD_COUNT
+from kafscale.metadata import keys
 from kafscale.protocol.error_codes import ErrorCode, KafkaError
 
 MAX_COMMIT_BYTES: Final = 4 * 1024 * 1024
@@ -29,7 +29,7 @@ class StoredLimits:
 
     def broker_bytes(self, shard_count: int) -> int:
         """The limit of a broker that coordinates so many shards."""
-        return self.all_bytes * shard_count // GROUP_SHARD_COUNT
+        return self.all_bytes * shard_count // keys.GROUP_SHARD_COUNT
 
     def check_commit(self, group: StoredGroup, totals: StoredTotals, shard_count: int, growth: int) -> None:
         """Raises `KafkaError` INVALID_COMMIT_OFFSET_SIZE; a commit that needs no more room is always accepted."""

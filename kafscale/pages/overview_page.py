@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kafscale.groups.states import GroupState
-from kafscale.metadata.keys import GROUP_SHARD_COUNT
+from kafscale.metadata import keys
 from kafscale.ops import metric_families as families
 from kafscale.pages import units
 from kafscale.pages.broker_facts import SEC_PER_MONTH, BrokerFacts, HealthState
@@ -203,7 +203,7 @@ def _shards(facts_of: BrokerFacts, cluster: ClusterSnapshot) -> str:
     led = units.things(facts_of.gauges.get(families.PARTITIONS_LED), "partition")
     shards = units.count(facts_of.gauges.get(families.GROUP_SHARDS))
     known = f"{len(cluster.brokers) + cluster.brokers_omitted:,} known"
-    return f"{known}; this one leads {led} and {shards} of {GROUP_SHARD_COUNT} group shards"
+    return f"{known}; this one leads {led} and {shards} of {keys.GROUP_SHARD_COUNT} group shards"
 
 
 def _broker_facts(facts_of: BrokerFacts, cluster: ClusterSnapshot) -> list[tuple[str, Child]]:

@@ -117,6 +117,7 @@ def test_librdkafka_producer_gets_its_rate(broker: Peer, topic: str, limited: Se
     assert any(event.throttle_time > 0 for event in events)
 
 
+@pytest.mark.nightly  # a throttled producer of kafka-python keeps a core busy
 def test_kafka_python_producer_gets_its_rate(broker: Peer, topic: str, limited: SetQuota) -> None:
     producer = KafkaProducer(
         bootstrap_servers=broker.bootstrap,

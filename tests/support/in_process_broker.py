@@ -4,10 +4,11 @@ import asyncio
 import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest import mock
 
 from kafka.protocol.admin import CreateTopicsResponse
 from kafka.protocol.consumer import FetchResponse
@@ -262,6 +263,31 @@ class InProcessBroker:
         return name
 
 
+class _FewShards:
+    """Patches the number of group shards while anybody wants it: two thirds of a broker's start are its 64 shards."""
+
+    COUNT = 4
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._patch = mock.patch.object(keys, "GROUP_SHARD_COUNT", self.COUNT)
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        if not self._users:
+            self._patch.start()
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._patch.stop()
+
+
+few_shards = _FewShards()
+
+
 def dispatcher_of(broker: InProcessBroker) -> Dispatcher:
     """The dispatcher of its connections, for a broker without faults."""
     dispatcher = broker.process.basics.listener.dispatcher
@@ -295,21 +321,40 @@ async def in_process_broker(
         "shutdown_linger_ms": 0,
         **settings,
     }
-    metadata = metadata or MemoryMetadataStore()
-    objects = objects or ControlledStore()
+    with few_shards():
+        async with _running(
+            metadata or MemoryMetadataStore(),
+            objects or ControlledStore(),
+            stop_signal,
+            clocks,
+            faults,
+            store_faults,
+            Settings(**values),
+        ) as broker:
+            yield broker
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    metadata: MetadataStore,
+    objects: ControlledStore,
+    stop_signal: asyncio.Event | None,
+    clocks: Clocks,
+    faults: RequestFaults | None,
+    store_faults: StoreFaults | None,
+    settings: Settings,
+) -> AsyncIterator[InProcessBroker]:
     metrics, health, stop = Metrics(), Health(), stop_signal or asyncio.Event()
     around = None if faults is None else partial(FaultyDispatcher, faults)
     store = objects if store_faults is None else FaultyObjectStore(objects, store_faults)
-    parts = BasicParts(
-        Settings(**values), metrics, health, metadata, store, clocks=clocks, around_dispatcher=around
-    )
+    parts = BasicParts(settings, metrics, health, metadata, store, clocks=clocks, around_dispatcher=around)
     process = BrokerProcess(parts)
     running = asyncio.create_task(process.run(stop))
     try:
         await until(lambda: running.done() or not health.readiness_problems(), "the broker is ready")
         if running.done():
             raise NotStartedError(running.result())
-        registered = await metadata.get(keys.broker(values.get("broker_id", 0)))
+        registered = await metadata.get(keys.broker(settings.broker_id))
         assert registered is not None
         yield InProcessBroker(
             process=process,
