@@ -15,7 +15,7 @@ from kafscale.testing import KafkaBroker, SharedKafka
 
 
 def large_orders(
-    bootstrap: str, topic: str, group: str, limit_eur: float, idle_ms: int = 1000
+    bootstrap: str, topic: str, group: str, limit_eur: float, idle_ms: int = 5000
 ) -> Generator[int]:
     """The numbers of orders above a limit, until no record comes for `idle_ms`; what is no order is skipped.
 

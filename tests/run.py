@@ -5,6 +5,7 @@ What the first process prints is shown as it goes on; that of the others comes w
 once more at the very end, so that a log which keeps only its last lines names it too.
 """
 
+import itertools
 import re
 import subprocess
 import sys
@@ -76,14 +77,18 @@ def verdict(statuses: Sequence[int]) -> int:
 def side_by_side(runs: Sequence[Run]) -> list[Ended]:
     """Carry out the runs at the same time, and print what the first process says as it comes."""
     with tempfile.TemporaryDirectory() as folder:
-        processes = [one for run in runs for one in _processes(run, Path(folder))]
-        shown, *hidden = processes
-        with ThreadPoolExecutor(len(processes)) as pool:
-            beside = [pool.submit(_ended, process, shows=False) for process in hidden]
+        (shown, *others), *more = (_processes(run, Path(folder)) for run in runs)
+        late = [_late(run, Path(folder)) for run in runs if run.has_late]
+        hidden = [[process] for process in (*others, *itertools.chain(*more))]
+        if late and hidden:
+            hidden[-1] += late
+        with ThreadPoolExecutor(len(hidden) + 1) as pool:
+            beside = [pool.submit(_one_by_one, processes) for processes in hidden]
             ended = [_ended(shown, shows=True)]
-            for process, future in zip(hidden, beside, strict=True):
-                ended.append(future.result())
-                print(f"--- {process.name}", *ended[-1].lines, sep="\n", flush=True)
+            for processes, future in zip(hidden, beside, strict=True):
+                for process, one in zip(processes, future.result(), strict=True):
+                    ended.append(one)
+                    print(f"--- {process.name}", *one.lines, sep="\n", flush=True)
     return ended
 
 
@@ -103,6 +108,15 @@ def _processes(run: Run, folder: Path) -> list[_Process]:
         _Process(f"{run.name}, {number} of {run.processes}", (*run.arguments, "--share", str(share)), share)
         for number in range(1, run.processes + 1)
     ]
+
+
+def _late(run: Run, folder: Path) -> _Process:
+    share = folder / run.name.replace(" ", "-")
+    return _Process(f"{run.name}, a late one", (*run.arguments, "--share", str(share)), share)
+
+
+def _one_by_one(processes: Sequence[_Process]) -> list[Ended]:
+    return [_ended(process, shows=False) for process in processes]
 
 
 def _ended(process: _Process, *, shows: bool) -> Ended:

@@ -29,19 +29,20 @@ _SHARED = ("-p", "tests.support.longest_first", "-p", "tests.support.shared_file
 _TOGETHER = tuple(f"--together={folder}" for folder in TOGETHER)
 _NO_PERCENTAGE = ("-o", "console_output_style=classic")  # it would be that of the others' tests, too
 _DAY = ("-m", "not nightly")
-PROCESSES, WAITING_PROCESSES = (
-    3,
-    3,
-)  # on two cores: at the end few are left, and each of them waits now and then
+PROCESSES, WAITING_PROCESSES = 2, 3  # on two cores; what starts processes waits most of the time
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run: its name for people, pytest's arguments, and how many processes of pytest share its files."""
+    """One run: its name for people, pytest's arguments, and how many processes of pytest share its files.
+
+    `has_late`: when the last run has ended, one process more takes of the files that are left.
+    """
 
     name: str
     arguments: tuple[str, ...]
     processes: int = 1
+    has_late: bool = False
 
 
 def entries(folder: Path = TESTS) -> list[str]:
@@ -74,7 +75,12 @@ def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]
         ("tests with Spark", (), with_spark, 1),
     )
     return tuple(
-        Run(name, (*options, *_NO_PERCENTAGE, *_DAY, *arguments, *_paths(chosen)), count)
+        Run(
+            name,
+            (*options, *_NO_PERCENTAGE, *_DAY, *arguments, *_paths(chosen)),
+            count,
+            has_late=count == PROCESSES,
+        )
         for name, options, chosen, count in runs
         if chosen
     )

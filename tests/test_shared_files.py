@@ -140,3 +140,19 @@ def test_the_last_test_is_read_by_the_number_of_the_process(tmp_path: Path) -> N
     assert last_test(tmp_path, 12) == ""
     now_file(tmp_path, 12).write_text("test_a.py::test_b")
     assert last_test(tmp_path, 12) == "test_a.py::test_b"
+
+
+def test_a_late_process_takes_files_when_the_last_run_has_ended(tmp_path: Path) -> None:
+    """Three files wait for one another: two processes alone would never end."""
+    shared, single = tmp_path / "shared", tmp_path / "single"
+    for folder in (shared, single):
+        folder.mkdir()
+    for own in "abc":
+        meetings = (MEETING.format(own=own, other=other) for other in "abc" if other != own)
+        (shared / f"test_{own}.py").write_text(NOTED.format(name=own) + "".join(meetings))
+    (single / "test_it.py").write_text("def test_it(): pass")
+    runs = [
+        Run("shared", (*PLAIN, "--rootdir", str(shared), str(shared)), 2, has_late=True),
+        Run("single", (*PLAIN, "--rootdir", str(single), str(single))),
+    ]
+    assert counted(side_by_side(runs)) == "10 passed"

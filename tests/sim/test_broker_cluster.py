@@ -24,6 +24,7 @@ SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(15, by_night=20_0
 FIRST_SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 # Each part is a test of its own: one that hangs ends by its timeout, and the others tell all the same.
 PARTS = 5
+FEW = 50  # of fewer runs chance decides how often something happens
 _COLLECT_EVERY = 20
 SPECIAL_SEEDS = max(4, SEEDS // 20)  # of each special plan
 
@@ -58,8 +59,8 @@ def test_nothing_that_was_promised_is_broken(part: int) -> None:
     counts = run(seeds)
     print(f"seeds {seeds.start} to {seeds.stop - 1}: {dict(counts)}")
     # If nothing happens in a run, nothing goes wrong.
-    assert counts["acknowledged"] > 10 * len(seeds)
-    assert counts["claims"] > len(seeds)
+    assert counts["acknowledged"] > (10 if len(seeds) >= FEW else 1) * len(seeds)
+    assert counts["claims"] > (len(seeds) if len(seeds) >= FEW else 0)
 
 
 @pytest.mark.timeout(900 + SEEDS)
@@ -73,16 +74,19 @@ def test_compaction_takes_only_what_newer_records_replace() -> None:
     # Its runs are long: fewer by day.
     seeds = range(FIRST_SEED, FIRST_SEED + max(3, SEEDS // 20))
     counts = run(seeds, **COMPACTING)
-    assert counts["compactions"] > len(seeds)
+    # In four runs of ten there is none.
+    further = iter(range(seeds.stop, seeds.stop + 50))
+    while counts["compactions"] <= (len(seeds) if len(seeds) >= FEW else 0):
+        counts.update(run(range(seed := next(further), seed + 1), **COMPACTING))
 
 
 @pytest.mark.timeout(900 + SEEDS)
 def test_nothing_is_broken_where_publications_share_transactions() -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + SPECIAL_SEEDS)
     counts = run(seeds, **SHARING)
-    assert counts["shared records"] > 5 * len(seeds)
+    assert counts["shared records"] > (5 if len(seeds) >= FEW else 1) * len(seeds)
     # Of one in five runs: where there are few it may not happen.
-    assert counts["partly failed"] > 0 or len(seeds) < 50
+    assert counts["partly failed"] > 0 or len(seeds) < FEW
 
 
 @pytest.mark.timeout(900 + SEEDS)
@@ -91,9 +95,9 @@ def test_transactions_are_all_or_nothing() -> None:
     seeds = range(FIRST_SEED, FIRST_SEED + max(3, SEEDS // 20))
     counts = run(seeds, **TRANSACTIONS)
     assert counts["committed"] > 5 * len(seeds)
-    assert counts["aborted"] > len(seeds)
+    assert counts["aborted"] > (len(seeds) if len(seeds) >= FEW else 0)
     # New instances take over from those that vanish, and from those that are taken for dead.
-    assert counts["instances"] > 2 * len(seeds)
+    assert counts["instances"] > (2 if len(seeds) >= FEW else 1) * len(seeds)
 
 
 def test_a_seed_repeats_its_run_exactly() -> None:

@@ -139,6 +139,7 @@ def test_slices_that_expire_during_a_read_are_named(
     assert in_order(written.rows) == there
 
 
+@pytest.mark.nightly
 def test_a_python_worker_that_is_killed_costs_nothing_but_time(
     stores: LakeStores, writer: TopicWriter, exporter: Exporter
 ) -> None:

@@ -133,6 +133,7 @@ def test_copy_on_write_and_small_batches(upserts: Upserts, writer: TopicWriter) 
     upserts.check()
 
 
+@pytest.mark.nightly
 def test_a_run_that_ends_between_stage_and_publish(
     upserts: Upserts, writer: TopicWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

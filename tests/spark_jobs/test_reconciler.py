@@ -154,6 +154,7 @@ def export(
     return made
 
 
+@pytest.mark.nightly
 def test_tables_agree_with_their_topic(export: Callable[..., Exported]) -> None:
     exported = export()
     found = exported.run()

@@ -4,6 +4,7 @@ import random
 import threading
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -87,6 +88,7 @@ def check(found: dict[bytes, int], committed: dict[bytes, int], aborted: set[byt
         assert committed.get(name) == count, f"{count} of {committed.get(name)} records of {name!r}"
 
 
+@pytest.mark.nightly
 def test_exports_beside_transactions(tmp_path: Path, logging_as_before: None) -> None:
     with running_broker(tmp_path, flush_interval_ms=20, seal_interval_ms=200, seal_max_age_ms=1000) as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})

@@ -85,6 +85,7 @@ def test_small_batches_are_commits_of_their_own(exporter: LakeExporter, writer: 
     assert exporter.stored_rows() == writer.rows()
 
 
+@pytest.mark.nightly
 def test_files_end_at_their_size(
     exporter: LakeExporter, writer: TopicWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

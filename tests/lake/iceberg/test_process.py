@@ -13,6 +13,7 @@ from tests.lake.support.gated_export import Point
 from tests.spark_jobs.support.export_runs import store_environment
 from tests.spark_jobs.support.sent_records import sent
 from tests.spark_jobs.support.topic_writer import TopicWriter
+from tests.support.nightly import nightly_but
 from tests.support.process import ServerProcess, clean_environment
 from tests.support.waiting import PATIENCE_SEC, wait_until
 
@@ -35,7 +36,7 @@ def gated(exporter: LakeExporter, folder: Path, point: Point, *more: str) -> Ite
         process.close()
 
 
-@pytest.mark.parametrize("point", [Point.WRITTEN, pytest.param(Point.COMMITTED, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("point", nightly_but([Point.WRITTEN, Point.COMMITTED]))
 def test_a_killed_process_neither_loses_nor_repeats(
     exporter: LakeExporter, writer: TopicWriter, tmp_path: Path, point: Point
 ) -> None:
