@@ -71,7 +71,7 @@ demo: | $(BIN)/python ## the lake export in one story: broker, events, export to
 	@$(MAKE) --no-print-directory setup-spark
 	@$(BIN)/python -m scripts.demo $(DEMO_ARGS)
 
-test: test-tools test-bytecode ## run all tests: about ten minutes on two free cores
+test: test-tools test-bytecode ## run all tests: 12 to 19 minutes on two cores
 	$(BIN)/python -m tests.run $(PYTEST_ARGS)
 
 test-paused: test-tools test-bytecode ## run all tests while their processes stand still now and then: a third longer
