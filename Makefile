@@ -173,8 +173,8 @@ $(VENV)-spark-%/.installed: pyproject.toml | $(BIN)/.develop
 	$(VENV)-spark-$*/bin/python -m spark_jobs.jars
 	@touch $@
 
-test-spark: $(VENV)-spark-$(SPARK)/.installed test-tools ## the lake export's tests with an older Spark, SPARK=4.0 (default) or 3.5: about twenty minutes
-	$(VENV)-spark-$(SPARK)/bin/python -m pytest -W default -o filterwarnings= tests/spark_jobs $(PYTEST_ARGS)
+test-spark: $(VENV)-spark-$(SPARK)/.installed test-tools ## the lake export's tests with an older Spark, SPARK=4.0 (default) or 3.5: about ten minutes
+	$(VENV)-spark-$(SPARK)/bin/python -m pytest -m 'not nightly or every_spark' -W default -o filterwarnings= tests/spark_jobs $(PYTEST_ARGS)
 
 spark-pack: $(BIN)/.develop ## pack Kafscale and its libraries for Spark's executors: dist/kafscale-spark.tar.gz (PACK_ARGS: see python -m scripts.spark_pack --help)
 	$(BIN)/python -m scripts.spark_pack $(PACK_ARGS)

@@ -32,6 +32,7 @@ def switch(writer: TopicWriter, configs: dict[str, str]) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_topics_are_exported_as_they_say_and_come_and_go(
     spark: SparkSession, tmp_path: Path, local_catalog: IcebergCatalog, new_table: NewTable
 ) -> None:

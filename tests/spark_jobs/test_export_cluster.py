@@ -74,6 +74,7 @@ def test_segments_that_are_merged_while_they_are_read(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_segments_that_expire_during_a_read_are_named(
     stores: LakeStores, writer: TopicWriter, exporter: Exporter
 ) -> None:
@@ -140,6 +141,7 @@ def test_slices_that_expire_during_a_read_are_named(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_python_worker_that_is_killed_costs_nothing_but_time(
     stores: LakeStores, writer: TopicWriter, exporter: Exporter
 ) -> None:
@@ -193,6 +195,7 @@ def test_killed_executors_are_replaced_within_the_run(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_topic_that_another_exporter_has_is_refused(writer: TopicWriter, exporter: Exporter) -> None:
     with hold_export(writer.settings, "events", "the other", LEASE_SEC):
         refused = exporter.run("--lease-ttl", str(LEASE_SEC))

@@ -56,6 +56,7 @@ def reconciled(exporter: Exporter) -> int:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_flat_tables_evolve_and_reconcile(
     spark: SparkSession, writer: TopicWriter, exporter: Exporter
 ) -> None:

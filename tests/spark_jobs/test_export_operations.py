@@ -138,6 +138,7 @@ def test_a_table_that_is_rolled_back_gets_again_what_it_lost(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_job_that_keeps_going_until_a_signal(writer: TopicWriter, exporter: Exporter) -> None:
     problems: list[BaseException] = []
     ended = threading.Event()

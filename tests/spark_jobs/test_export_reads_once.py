@@ -79,6 +79,7 @@ def test_every_batch_is_read_once(spark: SparkSession, writer: TopicWriter, expo
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_batch_that_makes_the_type_grow_is_read_again(
     spark: SparkSession, writer: TopicWriter, exporter: Exporter
 ) -> None:

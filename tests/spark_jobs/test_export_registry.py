@@ -72,6 +72,7 @@ def places(rows: Any) -> list[tuple[int, int]]:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_schemas_come_from_the_registry_once(
     writer: TopicWriter, exporter: Exporter, registry: SchemaRegistry
 ) -> None:

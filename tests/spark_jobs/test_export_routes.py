@@ -36,6 +36,7 @@ def values_in(exporter: Exporter, suffix: str) -> list[object]:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_tables_by_header_and_dead_letters_that_come_back(writer: TopicWriter, exporter: Exporter) -> None:
     writer.append(
         0,

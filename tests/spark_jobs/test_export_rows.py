@@ -132,6 +132,7 @@ def test_the_table_has_what_the_topic_has(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_run_of_several_commits_and_a_file_of_each_partition(
     spark: SparkSession, tmp_path: Path, local_catalog: IcebergCatalog, new_table: NewTable
 ) -> None:
@@ -191,6 +192,7 @@ def test_an_existing_table_is_taken_as_it_is(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_backfill_and_the_run_after_it_bring_each_record_once(
     spark: SparkSession, tmp_path: Path, local_catalog: IcebergCatalog, new_table: NewTable
 ) -> None:

@@ -134,6 +134,7 @@ def test_copy_on_write_and_small_batches(upserts: Upserts, writer: TopicWriter) 
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_run_that_ends_between_stage_and_publish(
     upserts: Upserts, writer: TopicWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_a_run_that_ends_between_stage_and_publish(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_another_writer_between_stage_and_publish(
     upserts: Upserts, writer: TopicWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:

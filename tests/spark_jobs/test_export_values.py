@@ -94,6 +94,7 @@ def test_no_dead_letter_table_without_dead_letters(writer: TopicWriter, exporter
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_schema_that_is_inferred_grows_with_the_values(writer: TopicWriter, exporter: Exporter) -> None:
     writer.append(0, values_of({"id": 1, "at": {"x": 1}}, {"id": 2}))
     first = exporter.export()

@@ -62,6 +62,7 @@ def offsets(written: WrittenTable) -> list[int]:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_table_after_many_small_commits(
     spark: SparkSession, local_catalog: IcebergCatalog, table: str
 ) -> None:

@@ -42,6 +42,7 @@ def values(first: int, **more: object) -> list[Sent]:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_an_export_agrees_until_its_table_is_damaged(
     spark: SparkSession,
     tmp_path: Path,

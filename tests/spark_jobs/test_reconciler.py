@@ -155,6 +155,7 @@ def export(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_tables_agree_with_their_topic(export: Callable[..., Exported]) -> None:
     exported = export()
     found = exported.run()
@@ -228,6 +229,7 @@ def all_damage(table: Rows, dead: Rows) -> None:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_damage_is_found_by_row_and_column(export: Callable[..., Exported]) -> None:
     exported = export(all_damage)
     found = exported.run()
@@ -280,7 +282,8 @@ def test_columns_may_be_left_out_and_are_named(export: Callable[..., Exported]) 
 
 
 @pytest.mark.parametrize(
-    ("offset", "is_expected"), [pytest.param(45, True, marks=pytest.mark.nightly), (22, False)]
+    ("offset", "is_expected"),
+    [pytest.param(45, True, marks=[pytest.mark.nightly, pytest.mark.every_spark]), (22, False)],
 )
 def test_dead_letters_may_be_ahead_of_the_rows_of_their_batch(
     export: Callable[..., Exported], offset: int, is_expected: bool
@@ -317,6 +320,7 @@ def test_a_table_whose_rows_cannot_be_found_is_refused(export: Callable[..., Exp
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_compacted_topic_has_fewer_records_than_its_table(export: Callable[..., Exported]) -> None:
     def damage(table: Rows, dead: Rows) -> None:
         remove(table, 0, 14, 20)

@@ -109,6 +109,7 @@ def test_every_change_is_found_and_its_column_named(spark: SparkSession) -> None
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_rows_that_are_lost_and_rows_too_many(spark: SparkSession) -> None:
     topic = [row(offset, partition) for partition in (0, 1) for offset in range(10)]
     stored = [one for one in topic if (one["partition"], one["offset"]) != (0, 3)]
@@ -179,6 +180,7 @@ def test_rows_are_counted_and_hashed_by_span(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_a_span_without_rows_is_not_there(tallied: Callable[[Sequence[Values]], Any]) -> None:
     assert tallied([row(4)]).spans.keys() == {SPANS[1]}
     assert isinstance(tallied([row(4)]).spans[SPANS[1]], Tally)

@@ -70,6 +70,7 @@ def run(
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_one_command_starts_a_quiet_spark_with_iceberg(tmp_path: Path) -> None:
     said, done = run(tmp_path, [sys.executable], {"spark.local.dir": str(tmp_path / "tmp")})
     assert said["ms"] == 1767227400000, "half past midnight, in UTC"

@@ -54,6 +54,7 @@ class OnlyOffsets:
 
 
 @pytest.mark.nightly
+@pytest.mark.every_spark
 def test_planned_records_are_those_of_the_topic(spark: SparkSession, tmp_path: Path) -> None:
     writer = TopicWriter(embedded(tmp_path / "data"), "events", partitions=2)
     writer.append(0, sent(20), batch_records=5)
