@@ -78,7 +78,7 @@ def side_by_side(runs: Sequence[Run]) -> list[Ended]:
     """Carry out the runs at the same time, and print what the first process says as it comes."""
     with tempfile.TemporaryDirectory() as folder:
         (shown, *others), *more = (_processes(run, Path(folder)) for run in runs)
-        late = [_late(run, Path(folder)) for run in runs if run.has_late]
+        late = [_sharing(run, Path(folder), "a late one") for run in runs if run.has_late]
         hidden = [[process] for process in (*others, *itertools.chain(*more))]
         if late and hidden:
             hidden[-1] += late
@@ -102,17 +102,13 @@ class _Process:
 def _processes(run: Run, folder: Path) -> list[_Process]:
     if run.processes == 1:
         return [_Process(run.name, run.arguments, folder)]
-    share = folder / run.name.replace(" ", "-")
-    share.mkdir()
-    return [
-        _Process(f"{run.name}, {number} of {run.processes}", (*run.arguments, "--share", str(share)), share)
-        for number in range(1, run.processes + 1)
-    ]
+    return [_sharing(run, folder, f"{number} of {run.processes}") for number in range(1, run.processes + 1)]
 
 
-def _late(run: Run, folder: Path) -> _Process:
+def _sharing(run: Run, folder: Path, which: str) -> _Process:
     share = folder / run.name.replace(" ", "-")
-    return _Process(f"{run.name}, a late one", (*run.arguments, "--share", str(share)), share)
+    share.mkdir(exist_ok=True)
+    return _Process(f"{run.name}, {which}", (*run.arguments, "--share", str(share)), share)
 
 
 def _one_by_one(processes: Sequence[_Process]) -> list[Ended]:

@@ -36,7 +36,7 @@ PROCESSES, WAITING_PROCESSES = 2, 3  # on two cores; what starts processes waits
 class Run:
     """One run: its name for people, pytest's arguments, and how many processes of pytest share its files.
 
-    `has_late`: when the last run has ended, one process more takes of the files that are left.
+    `has_late`: once the last of the runs has ended, one process more shares the files that are left.
     """
 
     name: str
@@ -79,7 +79,7 @@ def plan(names: Iterable[str], arguments: Sequence[str] = ()) -> tuple[Run, ...]
             name,
             (*options, *_NO_PERCENTAGE, *_DAY, *arguments, *_paths(chosen)),
             count,
-            has_late=count == PROCESSES,
+            has_late=chosen is others and count > 1,
         )
         for name, options, chosen, count in runs
         if chosen
