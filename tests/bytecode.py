@@ -4,6 +4,7 @@ Otherwise each of the processes of `make test` would compile it, and rewrite the
 every test, on two cores. What is wrong with a test shows when it runs: the exit status says nothing.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -24,10 +25,14 @@ def main() -> None:
     print(f"bytecode of {restored} modules is that of another checkout, {others} have changed", flush=True)
     if restored and others <= FEW:
         return
-    started = [subprocess.Popen([*COLLECT, *paths], stdout=subprocess.DEVNULL) for paths in halves(entries())]
-    for process in started:
-        process.wait()
-    kept_bytecode.keep(CHECKOUT, archive)
+    writing = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    started = [
+        subprocess.Popen([*COLLECT, *paths], stdout=subprocess.DEVNULL, env=writing)
+        for paths in halves(entries())
+    ]
+    statuses = [process.wait() for process in started]
+    if not any(statuses):  # what an archive lacks is not compiled beforehand
+        kept_bytecode.keep(CHECKOUT, archive)
 
 
 if __name__ == "__main__":

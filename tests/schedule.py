@@ -1,8 +1,8 @@
 """The plan of `make test`: which runs of pytest there are. tests.run carries it out.
 
 Three runs side by side: Spark's, whose session all its tests share; the packages that mostly start processes and wait
-for them; and all the others. Processes of pytest share the files of the last two (tests.support.shared_files), and
-each collects only its run's tests. A package of tests belongs to the others unless it is named here.
+for them; and all the others. Processes of pytest share the files of the last two (tests.support.shared_files). A
+package of tests belongs to the others unless it is named here.
 """
 
 from collections.abc import Iterable, Sequence

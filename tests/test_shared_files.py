@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from _pytest.config import ExitCode
 
-from tests.run import Ended, counted, side_by_side
+from tests.run import Ended, counted, side_by_side, verdict
 from tests.schedule import Run
 from tests.support.shared_files import Share, last_test, now_file
 
@@ -68,7 +68,7 @@ def test_a_failure_is_that_of_the_run(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_it(): assert False")
     (tmp_path / "test_b.py").write_text("def test_it(): pass")
     ended = run_in(tmp_path)
-    assert sorted(one.status for one in ended) == [ExitCode.OK, ExitCode.TESTS_FAILED]
+    assert verdict([one.status for one in ended]) == ExitCode.TESTS_FAILED
     assert counted(ended) == "1 passed, 1 failed"
     (why,) = (line for one in ended for line in one.why())
     assert why.startswith("FAILED ") and "test_a.py::test_it" in why
@@ -87,53 +87,64 @@ def test_a_killed_process_names_the_test_it_was_in(tmp_path: Path) -> None:
         "import os\ndef test_fine(): pass\ndef test_deadly(): os.kill(os.getpid(), 9)"
     )
     ended = run_in(tmp_path)
-    (killed,) = [one for one in ended if one.status]
-    assert killed.status == -signal.SIGKILL
+    (killed,) = [one for one in ended if one.status == -signal.SIGKILL]
     assert killed.why()[-1] == "ended with status -9 in test_a.py::test_deadly"
 
 
 @pytest.mark.nightly
-def test_a_broken_file_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+def test_a_broken_file_fails_and_the_others_run(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("import not_there")
     (tmp_path / "test_b.py").write_text("def test_it(): pass")
     ended = run_in(tmp_path)
-    assert [one.status for one in ended] == [ExitCode.INTERRUPTED] * 2
+    assert verdict([one.status for one in ended]) == ExitCode.TESTS_FAILED
+    (why,) = (line for one in ended if one.status == ExitCode.TESTS_FAILED for line in one.why())
+    assert why.startswith("ERROR ") and why.endswith("/test_a.py")
+    assert counted(ended) in ("1 passed, 1 error", "1 passed, 1 errors")
+
+
+@pytest.mark.nightly
+def test_a_broken_conftest_ends_the_run_before_it_begins(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text("import not_there")
+    (tmp_path / "test_a.py").write_text("def test_it(): pass")
+    ended = run_in(tmp_path)
+    assert [one.status for one in ended] == [ExitCode.USAGE_ERROR] * 2
     assert not any("1 passed" in line for one in ended for line in one.lines)
 
 
-@dataclass
-class Item:
-    """A test, as far as the share looks at it."""
+def test_a_file_is_imported_by_the_process_that_takes_it(tmp_path: Path) -> None:
+    imported = "import pathlib; pathlib.Path(__file__).with_suffix('.imported').open('x')\n"
+    for name in "abcd":
+        (tmp_path / f"test_{name}.py").write_text(imported + "def test_good(): pass\ndef test_bad(): pass")
+    ended = side_by_side(
+        [Run("shared", (*PLAIN, "-k", "good", "--rootdir", str(tmp_path), str(tmp_path)), processes=2)]
+    )
+    assert counted(ended) == "4 passed"  # a second import would have failed
+    assert verdict([one.status for one in ended]) == ExitCode.OK
+
+
+@pytest.mark.nightly
+def test_a_choice_that_leaves_nothing_is_said(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_it(): pass")
+    arguments = (*PLAIN, "-k", "other", "--rootdir", str(tmp_path), str(tmp_path))
+    ended = side_by_side([Run("shared", arguments, processes=2)])
+    assert [one.status for one in ended] == [ExitCode.NO_TESTS_COLLECTED] * 2
+
+
+@dataclass(eq=False)
+class File:
+    """A file of tests, as far as the share looks at it."""
 
     nodeid: str
 
 
 def test_files_of_a_folder_stay_together(tmp_path: Path) -> None:
-    names = (
-        "d/a.py::1",
-        "e/a.py::1",
-        "d/f/a.py::1",
-        "d/b.py::1",
-        "d/f/b.py::1",
-        "e/b.py::1",
-        "de/a.py::1",
-        "d/a.py::2",
-    )
-    items = [cast(pytest.Item, Item(name)) for name in names]
-    taken = Share(tmp_path, ["d"]).of(items)
-    assert next(taken) is items[0]
-    others = [item.nodeid for item in Share(tmp_path, ["d"]).of(items)]
-    assert others == ["e/a.py::1", "d/f/a.py::1", "d/f/b.py::1", "e/b.py::1", "de/a.py::1"]
-    assert [item.nodeid for item in taken] == ["d/b.py::1", "d/a.py::2"]
-
-
-def test_a_file_in_two_pieces_stays_with_its_process(tmp_path: Path) -> None:
-    names = ("test_a.py::one", "test_b.py::one", "test_a.py::two")
-    items = one, elsewhere, two = [cast(pytest.Item, Item(name)) for name in names]
-    taken = Share(tmp_path).of(items)
-    assert next(taken) is one
-    assert list(Share(tmp_path).of(items)) == [elsewhere]
-    assert list(taken) == [two]
+    names = ("d/a.py", "e/a.py", "d/f/a.py", "d/b.py", "d/f/b.py", "e/b.py", "de/a.py")
+    files = [cast(pytest.File, File(name)) for name in names]
+    taken = Share(tmp_path, ["d"]).of(files)
+    assert [file.nodeid for file in next(taken)] == ["d/a.py", "d/b.py"]
+    others = [[file.nodeid for file in unit] for unit in Share(tmp_path, ["d"]).of(files)]
+    assert others == [["e/a.py"], ["d/f/a.py", "d/f/b.py"], ["e/b.py"], ["de/a.py"]]
+    assert not list(taken)
 
 
 def test_the_last_test_is_read_by_the_number_of_the_process(tmp_path: Path) -> None:
