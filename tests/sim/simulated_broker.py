@@ -24,7 +24,6 @@ from kafscale.log.compaction.cleaning_work import CleaningInProcess
 from kafscale.log.life import merge_planner, removals
 from kafscale.log.manager import LogManager
 from kafscale.log.writing import flush_pacer, flusher, record_writer
-from kafscale.metadata import keys
 from kafscale.metadata.shared_writes import TRANSACTIONS_AT_ONCE
 from kafscale.metadata.store import MetadataStore
 from kafscale.objects import health as object_store_health
@@ -39,6 +38,7 @@ from tests.sim.simulated_connection import SimulatedListener
 from tests.sim.simulated_metadata import LinkedMetadata
 from tests.sim.simulated_objects import LinkedObjects
 from tests.sim.trace import Trace
+from tests.support.group_shards import with_group_shards
 
 START_MS = 1_700_000_000_000
 
@@ -244,7 +244,7 @@ def simulated_surroundings(
         mock.patch.object(record_writer, "TRANSACTIONS_AT_ONCE", transactions_at_once),
         mock.patch.object(merge_planner, "NEWEST_LEFT", 1),
         mock.patch.object(object_store_health, "LOOK_INTERVAL_SEC", 1.0),
-        mock.patch.object(keys, "GROUP_SHARD_COUNT", group_shards),
+        with_group_shards(group_shards),
     ):
         yield
 

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-from unittest import mock
 
 from kafka.protocol.admin import CreateTopicsResponse
 from kafka.protocol.consumer import FetchResponse
@@ -35,6 +34,7 @@ from kafscale.testing.request_faults import RequestFaults
 from kafscale.testing.store_faults import FaultyObjectStore, StoreFaults
 from tests.support import wire
 from tests.support.controlled_store import ControlledStore
+from tests.support.group_shards import with_group_shards
 from tests.support.sealing import seal
 from tests.support.topics import create_topics_request
 from tests.support.waiting import PATIENCE_SEC
@@ -270,19 +270,19 @@ class _FewShards:
 
     def __init__(self) -> None:
         self._brokers = 0
-        self._patch = mock.patch.object(keys, "GROUP_SHARD_COUNT", self.COUNT)
+        self._patch = contextlib.ExitStack()
 
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         if not self._brokers:
-            self._patch.start()
+            self._patch.enter_context(with_group_shards(self.COUNT))
         self._brokers += 1
         try:
             yield
         finally:
             self._brokers -= 1
             if not self._brokers:
-                self._patch.stop()
+                self._patch.close()
 
 
 _few_shards = _FewShards()

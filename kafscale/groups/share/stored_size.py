@@ -28,13 +28,14 @@ def start_size(start_key: str, start_value: bytes) -> int:
 
 def partition_size(place: SharePartitionId, start: ShareStartRecord) -> int:
     """The same by value, without the key: a group has thousands."""
-    key_bytes = _prefix_bytes(place.group_id) + _TOPIC_BYTES + len(str(place.partition))
+    key_bytes = prefix_bytes(place.group_id) + _TOPIC_BYTES + len(str(place.partition))
     value_bytes = _VALUE_BYTES + (len(start.changed_by.encode()) if start.changed_by else 0)
     return 2 * (KEY_BYTES + key_bytes) + value_bytes + STATE_BYTES
 
 
 @lru_cache(maxsize=16)
-def _prefix_bytes(group_id: str) -> int:
+def prefix_bytes(group_id: str) -> int:
+    """The length of what the keys of all partitions of the group begin with."""
     return len(keys.group_share_starts(group_id))
 
 
