@@ -13,8 +13,10 @@ def format_users(root: Path, packages: Iterable[str]) -> dict[str, list[str]]:
     users: dict[str, set[str]] = defaultdict(set)
     for package in packages:
         for path in sorted((root / package).rglob("*.py")):
-            name = path.relative_to(root).as_posix()
-            for module in _imported(ast.parse(path.read_text())):
+            name, source = path.relative_to(root).as_posix(), path.read_text()
+            if FORMATS not in source:  # most modules: their syntax need not be looked at
+                continue
+            for module in _imported(ast.parse(source)):
                 if module.startswith(f"{FORMATS}."):
                     users[module.removeprefix(f"{FORMATS}.").partition(".")[0]].add(name)
     return {module: sorted(users[module]) for module in sorted(users)}

@@ -32,7 +32,7 @@ from tests.support.waiting import PATIENCE_SEC, wait_until
 TOPIC = "orders"
 PARTITIONS = 5
 SECONDS = 600
-PACED_BATCHES = by_day(40_000, by_night=2_000_000)  # at most, for each rate
+PACED_BATCHES = by_day(15_000, by_night=2_000_000)  # at most, for each rate
 
 
 async def _check_entries(cluster: Cluster, batches_per_sec: float, interval_ms: int) -> None:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+import pytest
+
 import kafscale
 from bench.process import memory
 from tests.spark_jobs.support.sent_records import Sent
@@ -15,6 +17,7 @@ VALUE = bytes(range(256)) * 256
 MOST_BYTES = 80 * MIB
 
 
+@pytest.mark.nightly
 def test_a_read_keeps_little_of_the_topic_in_memory(tmp_path: Path) -> None:
 
     writer = TopicWriter(embedded(tmp_path), "orders", partitions=2)

@@ -33,6 +33,7 @@ def test_every_round_is_a_slice_of_every_partition(tmp_path: Path) -> None:
     assert found["cores"] > 0
 
 
+@pytest.mark.nightly
 def test_a_refused_record_ends_the_measurement(tmp_path: Path) -> None:
     broker = Kafscale(tmp_path)
     broker.start()

@@ -40,6 +40,7 @@ def test_a_run_prints_tables_and_times_and_writes_every_value(tmp_path: Path) ->
     assert ("noop", "tiny requests, raw frames", "requests/s") in rows
 
 
+@pytest.mark.nightly
 def test_interrupted_run_reports_results_and_cleans_up(tmp_path: Path) -> None:
     path = tmp_path / "run.json"
     work_dir = tmp_path / "work"

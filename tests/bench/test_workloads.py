@@ -111,7 +111,7 @@ _ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", nightly_but(WORKLOADS, "latency"))
+@pytest.mark.parametrize("name", nightly_but(WORKLOADS))
 def test_a_workload_measures_what_its_rows_say(name: str, tmp_path: Path) -> None:
     if name in _ON_STORES and (etcd_missing() or s3_server_missing()):
         pytest.skip(etcd_missing() or s3_server_missing() or "")

@@ -50,6 +50,7 @@ def run(*command: str | Path, folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.nightly
 def test_read_as_arrow_sums_what_was_produced(broker: KafscaleBroker) -> None:
     shown = run(sys.executable, EXAMPLES / "read_as_arrow.py", broker.data_folder, folder=broker.folder)
     heading, *countries = shown.splitlines()
@@ -62,6 +63,7 @@ def test_read_as_arrow_sums_what_was_produced(broker: KafscaleBroker) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_cat_prints_and_filters(broker: KafscaleBroker) -> None:
     shown = run("sh", EXAMPLES / "cat.sh", broker.data_folder, folder=broker.folder)
     assert len(re.findall(r"^\{\"topic\": \"orders\", \"partition\": 0, ", shown, re.MULTILINE)) == 2

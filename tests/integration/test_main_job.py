@@ -10,9 +10,10 @@ import pytest
 from tests.compat import tools
 from tests.integration.conftest import StartBroker
 from tests.support.audit import audit
+from tests.support.nightly import by_day
 from tests.support.waiting import PATIENCE_SEC
 
-LINES = 300_000
+LINES = by_day(100_000, by_night=300_000)
 
 
 def kcat(*arguments: str) -> bytes:

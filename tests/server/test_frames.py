@@ -18,6 +18,7 @@ from tests.support import wire
 from tests.support.driven_connection import DrivenConnection
 from tests.support.hostile_groups import join_group
 from tests.support.in_process_broker import Client, in_process_broker, until
+from tests.support.nightly import by_day
 from tests.support.on_uvloop import on_uvloop
 
 TOPIC = "topic"
@@ -95,7 +96,7 @@ async def test_a_stream_may_be_cut_at_every_byte() -> None:
     data = b"".join(stream)
     async with in_process_broker() as broker:
         await broker.create_topic(TOPIC)
-        for cut in range(1, len(data)):
+        for cut in range(1, len(data), by_day(3, by_night=1)):
             driven = DrivenConnection(broker)
             await driven.feed_all(data[:cut])
             await driven.feed_all(data[cut:])

@@ -112,6 +112,7 @@ def test_a_seed_repeats_its_run_exactly() -> None:
         assert once.counts == again.counts
 
 
+@pytest.mark.nightly
 def test_a_seed_repeats_its_run_in_another_process() -> None:
     """Where the hashes of texts, and with them the order of sets, are others."""
     seed = str(FIRST_SEED)

@@ -72,6 +72,8 @@ def merges(broker: KafscaleBroker) -> float:
     return scrape(broker).value("kafscale_merges_total", outcome="published")
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_exports_while_clients_write_and_the_broker_merges(
     spark: SparkSession,
     tmp_path: Path,

@@ -61,6 +61,8 @@ def nothing() -> None:
     """Nothing happens."""
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 @pytest.mark.parametrize("place", ["between commits", "between plan and read"])
 def test_a_topic_created_again_is_not_mixed_in(
     writer: TopicWriter, exporter: Exporter, place: str, monkeypatch: pytest.MonkeyPatch

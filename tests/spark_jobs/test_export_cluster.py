@@ -59,6 +59,8 @@ def exporter(
     return Exporter(spark, settings, "events", bucket_catalog, new_table(bucket_catalog))
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_segments_that_are_merged_while_they_are_read(
     stores: LakeStores, writer: TopicWriter, exporter: Exporter
 ) -> None:

@@ -26,6 +26,8 @@ def exporter(
     return Exporter(spark, writer.settings, "events", local_catalog, new_table(local_catalog))
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_expired_offsets_are_an_error_or_a_recorded_gap(writer: TopicWriter, exporter: Exporter) -> None:
     for start in range(0, 30, 10):
         writer.append(0, sent(10, first=start))

@@ -39,6 +39,8 @@ def exporter(
     return Exporter(spark, writer.settings, "events", local_catalog, new_table(local_catalog))
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_topics_by_a_pattern_and_one_of_them_fails(
     writer: TopicWriter, exporter: Exporter, tmp_path: Path
 ) -> None:

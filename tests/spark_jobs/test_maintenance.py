@@ -82,6 +82,8 @@ def test_a_table_after_many_small_commits(
     assert [(one.done, one.error) for one in again] == [("", "")] * 3, "there is nothing to do"
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_old_rows_go_with_their_partitions(
     spark: SparkSession, local_catalog: IcebergCatalog, table: str
 ) -> None:

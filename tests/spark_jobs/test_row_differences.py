@@ -151,6 +151,8 @@ def tallied(spark: SparkSession) -> Callable[[Sequence[Values]], Any]:
     return tally
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_rows_are_counted_and_hashed_by_span(
     spark: SparkSession, tallied: Callable[[Sequence[Values]], Any]
 ) -> None:

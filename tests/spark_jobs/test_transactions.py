@@ -36,6 +36,8 @@ def places(frame: DataFrame) -> list[tuple[str, int, int]]:
     return sorted(place_of(row) for row in frame.select("topic", "partition", "offset").collect())
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_queries_bring_what_their_isolation_level_says(
     spark: SparkSession, topics: TransactingTopics
 ) -> None:

@@ -10,7 +10,7 @@ import threading
 from kafscale.testing import KafkaBroker
 from tests.support.nightly import by_day
 
-BROKERS = by_day(40, by_night=200)
+BROKERS = by_day(15, by_night=200)
 WARM_UP = 5
 # Less than a single broker: one that stays has some 4,000.
 MOST_BLOCKS = 3_000

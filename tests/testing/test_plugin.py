@@ -55,6 +55,7 @@ def test_fixtures_give_brokers_and_topics_of_ones_own(pytester: pytest.Pytester)
     run_pytest(pytester).assert_outcomes(passed=7)
 
 
+@pytest.mark.nightly
 def test_settings_are_overridden_and_assertions_not_rewritten(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """

@@ -53,6 +53,7 @@ def test_a_killed_process_neither_loses_nor_repeats(
     assert exporter.stored_rows() == writer.rows()
 
 
+@pytest.mark.nightly
 def test_sigterm_ends_it_after_the_commit(
     exporter: LakeExporter, writer: TopicWriter, tmp_path: Path
 ) -> None:
