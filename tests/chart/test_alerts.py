@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.support.helm import SAFE_LOADER
 from tests.support.promtool import promtool, skip_without_promtool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,7 +41,7 @@ KEPT_LABELS = {
 
 
 def _groups() -> list[dict[str, Any]]:
-    groups: list[dict[str, Any]] = yaml.safe_load(RULES.read_text())["groups"]
+    groups: list[dict[str, Any]] = yaml.load(RULES.read_text(), Loader=SAFE_LOADER)["groups"]
     return groups
 
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from tests.chart.values_sets import DIRECT, EVERYTHING
-from tests.support.helm import CHART, HelmError, rendered, run_helm, values_file
+from tests.support.helm import CHART, SAFE_LOADER, HelmError, rendered, run_helm, values_file
 from tests.support.k8s_install import helm_missing
 
 pytestmark = pytest.mark.skipif(helm_missing() is not None, reason=str(helm_missing()))
@@ -40,8 +40,10 @@ def test_a_label_for_all_and_for_one_kind_stands_once(tmp_path: Path) -> None:
     path = str(values_file(tmp_path, values))
     text = run_helm("template", "demo", str(CHART), "--values", path, home=tmp_path)
     kinds = {"ServiceMonitor", "PodMonitor", "PrometheusRule"}
-    assert [key for document in yaml.compose_all(text) for key in _doubled(document)] == []
-    for each in yaml.safe_load_all(text):
+    assert [
+        key for document in yaml.compose_all(text, Loader=SAFE_LOADER) for key in _doubled(document)
+    ] == []
+    for each in yaml.load_all(text, Loader=SAFE_LOADER):
         if each is not None:
             is_its_own = each["kind"] in kinds or "-dashboard-" in each["metadata"]["name"]
             assert each["metadata"]["labels"]["release"] == ("prometheus" if is_its_own else "all")

@@ -99,6 +99,8 @@ def test_what_expired_is_an_error_that_names_it(spark: SparkSession, writer: Top
     assert load(spark, writer, startingOffsets=start, failOnDataLoss="false").count() == len(writer.rows())
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_it_can_be_registered_where_spark_does_not_find_it(spark: SparkSession, writer: TopicWriter) -> None:
     register(spark)
     assert load(spark, writer).count() == len(writer.rows())

@@ -14,6 +14,8 @@ from tests.spark_jobs.support.topic_writer import TopicWriter, embedded
 NewTable = Callable[[IcebergCatalog], str]
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_small_partitions_are_one_file_of_a_commit(
     spark: SparkSession, local_catalog: IcebergCatalog, new_table: NewTable, tmp_path: Path
 ) -> None:

@@ -32,6 +32,8 @@ def texts(first: int, count: int) -> list[Sent]:
     ]
 
 
+@pytest.mark.nightly
+@pytest.mark.every_spark
 @pytest.mark.usefixtures("logging_as_before")
 def test_each_goes_on_where_the_other_ended(
     spark: SparkSession, database_catalog: IcebergCatalog, new_table: NewTable, tmp_path: Path

@@ -283,8 +283,10 @@ def test_columns_may_be_left_out_and_are_named(export: Callable[..., Exported]) 
 
 @pytest.mark.parametrize(
     ("offset", "is_expected"),
-    [pytest.param(45, True, marks=[pytest.mark.nightly, pytest.mark.every_spark]), (22, False)],
+    [(45, True), (22, False)],
 )
+@pytest.mark.nightly
+@pytest.mark.every_spark
 def test_dead_letters_may_be_ahead_of_the_rows_of_their_batch(
     export: Callable[..., Exported], offset: int, is_expected: bool
 ) -> None:

@@ -31,6 +31,7 @@ def run_helm(
 ) -> str:
     """The output of helm. `home`: a folder for its caches. Raises `HelmError` if it fails."""
     own = {f"HELM_{name}_HOME": str(home) for name in ("CACHE", "CONFIG", "DATA")}
+    own["GOGC"] = "off"  # it ends before its garbage matters: a fifth of its time
     if kubeconfig is not None:
         own["KUBECONFIG"] = str(kubeconfig)
     done = subprocess.run(

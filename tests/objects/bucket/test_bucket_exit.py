@@ -5,12 +5,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.nightly import by_day
 from tests.support.process import clean_environment
 from tests.support.s3_server import s3_server
 from tests.support.scripted_s3 import Answer, How, scripted_s3
 from tests.support.waiting import PATIENCE_SEC, wait_until_async
 
-PROCESSES = 8  # without the pause in `close` every sixth of them was aborted
+PROCESSES = by_day(3, by_night=8)  # without the pause in `close` every sixth of them was aborted
 PROGRAM = """
 import asyncio, os
 from kafscale.settings.broker import load_settings

@@ -28,7 +28,7 @@ from tests.support.waiting import PATIENCE_MS, wait_until_async
 from tests.tools.fsck.two_stores import Nobody, kinds, orphans, problems, reasons
 
 NAMESPACE = "default"
-CHECKS = by_day(4, by_night=25)  # each takes longer than the one before: the broker goes on meanwhile
+CHECKS = by_day(3, by_night=25)  # each takes longer than the one before: the broker goes on meanwhile
 SEALED = 10_000
 PASSING = {
     OrphanReason.ABOVE_LOG_END,
