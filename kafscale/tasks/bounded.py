@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -20,11 +20,15 @@ async def map_bounded(
     results: dict[int, Result] = {}
     numbered = enumerate(items)
 
-    async def work() -> None:
-        for number, item in numbered:
+    async def work(first: tuple[int, Item]) -> None:
+        for number, item in chain((first,), numbered):
             results[number] = await function(item)
 
-    await _together([asyncio.create_task(work()) for _ in range(limit)])
+    tasks = [asyncio.create_task(work(first)) for first in islice(numbered, limit)]
+    if tasks:
+        await _together(tasks)
+    else:
+        await asyncio.sleep(0)  # as with items: others have their turn
     return [results[number] for number in range(len(results))]
 
 
