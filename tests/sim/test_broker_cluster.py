@@ -20,7 +20,7 @@ from tests.sim.simulation import simulate
 from tests.sim.transaction_plans import TRANSACTIONS
 from tests.support.nightly import by_day
 
-SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(15, by_night=20_000)))
+SEEDS = int(os.environ.get("KAFSCALE_TEST_SIMULATIONS", by_day(25, by_night=20_000)))
 FIRST_SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 # Each part is a test of its own: one that hangs ends by its timeout, and the others tell all the same.
 PARTS = 5

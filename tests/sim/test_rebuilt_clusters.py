@@ -11,7 +11,7 @@ from tests.sim.rebuilt_clusters import mistakes_of_a_rebuild
 from tests.sim.simulation import simulate
 from tests.support.nightly import by_day
 
-SEEDS = by_day(7, by_night=2_000)
+SEEDS = by_day(10, by_night=2_000)
 FIRST_SEED = int(os.environ.get("KAFSCALE_TEST_SEED", random.SystemRandom().randrange(2**32)))
 
 
