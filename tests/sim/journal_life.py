@@ -53,9 +53,10 @@ class JournalLife:
         self._far_objects = far
         self._far_metadata: object = UnreliableMetadata(self.metadata, self.network)
         hedge = self.rng.choice((None, Hedge(0.05), Hedge(1.0)))
+        self._put = ConditionalPut(far, self._retries, hedge)
         self.writer = JournalWriter(
             far,
-            ConditionalPut(far, self._retries, hedge),
+            self._put,
             self._retries,
             "default",
             JOURNAL_ID,
@@ -83,6 +84,7 @@ class JournalLife:
         self.network.heal()
         await self.network.settle()
         await self.progress.close()
+        await self._put.close()  # of two requests for an entry, the one that was not needed may still read
         return self.outcome
 
     async def _produce(self, number: int) -> None:

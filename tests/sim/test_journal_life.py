@@ -1,4 +1,4 @@
-"""A journal's writer, progress, collection and end on a bad network: 40 fresh seeds, 3,000 in `make nightly`."""
+"""A journal's writer, progress, collection and end on a bad network: 20 fresh seeds, 3,000 in `make nightly`."""
 
 import os
 import random

@@ -7,7 +7,7 @@ import pytest
 from kafscale.tasks.bounded import map_bounded
 
 
-async def test_results_come_in_the_order_of_the_items_and_few_are_in_progress() -> None:
+async def test_results_are_in_order_and_few_calls_in_progress() -> None:
     running: set[int] = set()
     most = 0
 
