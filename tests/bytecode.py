@@ -31,7 +31,8 @@ def main() -> None:
         for paths in halves(entries())
     ]
     statuses = [process.wait() for process in started]
-    if not any(statuses):  # what an archive lacks is not compiled beforehand
+    if not any(statuses):
+        # An archive is taken for complete: what it lacks, each process of the next checkout would compile.
         kept_bytecode.keep(CHECKOUT, archive)
 
 
